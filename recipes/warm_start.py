@@ -1,0 +1,98 @@
+"""Make a built-in tiny model: supervised fine-tuning on scripted play.
+
+    python recipes/warm_start.py --preset minesweeper_4x4 --output_dir runs/warm_start
+
+The scripted player deduces safe cells 85 % of the time, otherwise opens any closed cell, heeds its own remarks in
+40 % of retries and errs in 3 % of moves. Nothing else teaches the model to use memory. The presets' models ship in
+`src/metarl_agents/policy/tiny_models/`; each folder holds `warm_start.json`, the settings and log it was made with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "minesweeper_4x4": {
+        "env": "minesweeper",
+        "boards": [{"size": 4, "mines": mines} for mines in (3, 4, 5)],
+        "max_turns": 12,
+        "model": {"layers": 3, "hidden": 96},
+        "steps": 2000,
+        "trials": 16_000,
+    },
+    "minesweeper_6x6": {
+        "env": "minesweeper",
+        "boards": [{"size": 6, "mines": mines} for mines in (3, 3, 4, 6)],
+        "max_turns": 10,
+        "model": {"layers": 4, "hidden": 128},
+        "steps": 2000,
+        "trials": 16_000,
+    },
+}
+
+
+def main() -> None:
+    """Make demonstrations, fit the model, save it with its log."""
+    import torch
+
+    from metarl_agents.config import TrialConfig
+    from metarl_agents.envs import resolve
+    from metarl_agents.policy.policy import Policy
+    from metarl_agents.policy.tiny import build_model, build_tokenizer
+    from metarl_agents.rollout.tasks import TaskStream
+    from metarl_agents.training.demonstrations import demonstrate
+    from metarl_agents.training.warm_start import WarmStartConfig, warm_start
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="minesweeper_4x4")
+    parser.add_argument("--output_dir", type=Path, default=None, help="default: runs/warm_start-<preset>")
+    parser.add_argument("--steps", type=int, default=None, help="optimizer steps; default: the preset's")
+    parser.add_argument("--trials", type=int, default=None, help="scripted trials; default: the preset's")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    preset = PRESETS[chosen.preset] | {key: v for key in ("steps", "trials") if (v := getattr(chosen, key))}
+    output = chosen.output_dir or Path("runs") / f"warm_start-{chosen.preset}"
+
+    started = time.time()
+    tokenizer = build_tokenizer()
+    policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset["model"]), tokenizer)
+    trial = TrialConfig(env=preset["env"], wording="compact", max_turns=preset["max_turns"], env_timeout_s=None)
+    rows = []
+    for number, board in enumerate(preset["boards"]):
+        make_env = partial(resolve(preset["env"]), wording="compact", **board)
+        seeds = TaskStream(mix_seed(chosen.seed, number), preset["trials"] // len(preset["boards"])).take(0)
+        rows += demonstrate(make_env, seeds, trial, policy.encode, policy.answer_ids, chosen.seed)
+    print(f"{len(rows)} demonstrations in {time.time() - started:.0f} s", flush=True)
+
+    log = []
+
+    def on_step(step: int, loss: float, seconds: float) -> None:
+        if step % 50 == 0 or step == preset["steps"] - 1:
+            log.append({"step": step, "loss": round(loss, 4), "seconds": round(seconds)})
+            print(f"step {step:5d}  loss {loss:.4f}  {seconds:.0f} s", flush=True)
+
+    config = WarmStartConfig(steps=preset["steps"], seed=chosen.seed)
+    warm_start(policy, rows, config, on_step)
+    policy.model.save_pretrained(output)
+    policy.tokenizer.save_pretrained(output)
+    record = {"preset": chosen.preset, **preset, "training": asdict(config), "rows": len(rows), "log": log}
+    record |= {"seconds": round(time.time() - started), "threads": torch.get_num_threads()}
+    (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"saved to {output} after {time.time() - started:.0f} s")
+
+
+def mix_seed(seed: int, number: int) -> int:
+    """Return a stream of tasks of its own for each board and run seed."""
+    from metarl_agents.rollout.tasks import mix
+
+    return mix(1_000_003, seed, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Every setting, once: argument dataclasses, one per concern, each validating its own numbers.
+
+Defaults are the papers' (LaMer, arXiv 2512.16848, unless a field says otherwise); presets live in
+`recipes/configs/`. `cli.py` turns these fields into flags and YAML keys. Precision, ZeRO stage and process count
+are not here: they belong to the launcher (`recipes/accelerate_configs/`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from metarl_agents.errors import ConfigError
+
+Scheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
+
+
+def setting(default: Any, help_text: str, *aliases: str) -> Any:
+    """Declare a field with its default, its help text and other spellings of its flag."""
+    metadata = {"help": help_text, "aliases": aliases}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _require(ok: bool, name: str, value: Any, expected: str) -> None:
+    if not ok:
+        raise ConfigError(f"`{name}` is {value!r}, but must be {expected}: set `--{name}` accordingly.")
+
+
+def _require_all(config: Any, rules: dict[str, tuple[float, float]]) -> None:
+    for name, (low, high) in rules.items():
+        value = getattr(config, name)
+        expected = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
+        _require(value is None or low <= value <= high, name, value, expected)
+
+
+@dataclass
+class ModelConfig:
+    """Which network speaks."""
+
+    model_name_or_path: str = setting("tiny", "hub name, local folder, or `tiny` for the built-in model")
+    gguf_file: str | None = setting(None, "file name of GGUF weights inside the model folder")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("float32", "dtype of the weights")
+    attn_implementation: str | None = setting(None, "attention kernel, as in from_pretrained")
+    trust_remote_code: bool = setting(False, "run code that a hub model brings along")
+    enable_thinking: bool = setting(False, "let chat templates that know thinking open a thinking block")
+    gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
+    use_peft: bool = setting(False, "train LoRA adapters instead of all weights")
+    lora_r: int = setting(16, "rank of the adapters")
+    lora_alpha: int = setting(32, "scale of the adapters")
+    lora_dropout: float = setting(0.0, "dropout inside the adapters")
+    lora_target_modules: list[str] | None = setting(None, "module names to adapt; default: all linear layers")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _require_all(self, {"lora_r": (1, math.inf), "lora_alpha": (1, math.inf), "lora_dropout": (0, 0.99)})
+
+
+@dataclass
+class SamplingConfig:
+    """How training responses are drawn. Every field is passed on explicitly (method: sampling never leaks in)."""
+
+    temperature: float = setting(1.0, "sampling temperature in training")
+    top_p: float = setting(1.0, "nucleus mass in training; 1 = off")
+    top_k: int = setting(0, "largest number of candidate tokens in training; 0 = off")
+    min_p: float = setting(0.0, "smallest relative probability in training; 0 = off")
+    repetition_penalty: float = setting(1.0, "repetition penalty in training; 1 = off")
+    max_new_tokens_per_turn: int = setting(1024, "response tokens of ONE turn (not of an episode or trial)")
+    max_prompt_tokens: int = setting(2048, "prompt tokens of ONE turn; longer prompts lose history, oldest first")
+    max_tokens_per_generate_batch: int = setting(262_144, "padded prompt + response tokens sampled at once")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _require_all(
+            self,
+            {
+                "temperature": (0, 100),
+                "top_p": (1e-6, 1),
+                "top_k": (0, math.inf),
+                "min_p": (0, 1),
+                "repetition_penalty": (1e-6, 100),
+                "max_new_tokens_per_turn": (1, math.inf),
+                "max_prompt_tokens": (1, math.inf),
+                "max_tokens_per_generate_batch": (1, math.inf),
+            },
+        )
+
+
+@dataclass
+class EvalSamplingConfig:
+    """How evaluation responses are drawn; independent of training's settings."""
+
+    eval_temperature: float = setting(0.7, "sampling temperature in evaluation; 0 = greedy")
+    eval_top_p: float = setting(0.8, "nucleus mass in evaluation; 1 = off")
+    eval_top_k: int = setting(20, "largest number of candidate tokens in evaluation; 0 = off")
+    eval_min_p: float = setting(0.0, "smallest relative probability in evaluation; 0 = off")
+    eval_repetition_penalty: float = setting(1.0, "repetition penalty in evaluation; 1 = off")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _require_all(
+            self,
+            {
+                "eval_temperature": (0, 100),
+                "eval_top_p": (1e-6, 1),
+                "eval_top_k": (0, math.inf),
+                "eval_min_p": (0, 1),
+                "eval_repetition_penalty": (1e-6, 100),
+            },
+        )
+
+
+@dataclass
+class TrialConfig:
+    """What a trial is."""
+
+    env: str = setting("minesweeper", "registered name or address `package.module:Class`")
+    env_kwargs: dict[str, Any] = setting(dict, "keywords of the environment, as YAML or JSON")
+    num_episodes: int = setting(3, "episodes of a trial, N; 1 is plain RL")
+    max_turns: int = setting(7, "LLM calls of ONE episode")
+    group_size: int = setting(8, "trials of one task, G", "num_generations")
+    tasks_per_step: int = setting(16, "tasks of one training step, over all processes")
+    memory: Literal["reflection", "trajectory", "both", "none"] = setting("reflection", "inter-episode memory")
+    stop_on_success: bool = setting(True, "end a trial at its first success")
+    wording: Literal["paper", "compact"] = setting("paper", "the environment's texts")
+    invalid_action_penalty: float = setting(0.5, "cost of a response without a usable action")
+    penalty_scope: Literal["return", "row"] = setting("return", "penalties enter returns, or only their own row")
+    length_penalty: float = setting(0.0, "cost of a response at the token limit, growing from half of it (MAGE)")
+    max_remark_chars: int = setting(2000, "characters of a remark that are kept")
+    env_timeout_s: float | None = setting(60.0, "seconds one environment call may take; empty = no limit")
+    tasks: str | None = setting(None, "JSONL file or hub dataset of task seeds (column `seed`, optional `split`)")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        at_least_one = dict.fromkeys(("num_episodes", "max_turns", "group_size", "tasks_per_step"), (1, math.inf))
+        costs = dict.fromkeys(("invalid_action_penalty", "length_penalty", "max_remark_chars"), (0, math.inf))
+        _require_all(self, at_least_one | costs | {"env_timeout_s": (1e-3, math.inf)})
+
+
+@dataclass
+class CreditConfig:
+    """How rewards become one advantage per turn."""
+
+    gamma_step: float = setting(0.95, "discount between turns of an episode")
+    gamma_traj: float = setting(0.6, "discount between episodes of a trial")
+    return_mode: Literal["paper", "recursive", "differential", "final", "single"] = setting("paper", "return rule")
+    advantages: Literal["gigpo", "rloo", "grpo", "reinforce", "ppo"] = setting("gigpo", "advantage estimator")
+    step_weight: float = setting(1.0, "GiGPO: weight w of the step-level term")
+    norm: Literal["mean", "mean_std"] = setting("mean", "GiGPO: subtract the mean, or also divide by the std")
+    episode_score: Literal["return", "reward"] = setting("return", "score of an episode: G_0 or its reward sum")
+    anchor_scope: Literal["global", "episode"] = setting("global", "GiGPO: compare equal observations across episodes")
+    credit_unit: Literal["trial", "row"] = setting("trial", "count each trial once, or each row (as public code)")
+    scale_advantages: Literal["none", "batch_std"] = setting("none", "divide by the std over the batch's rows")
+    advantage_clip: float | None = setting(None, "bound of |advantage| after scaling; empty = none")
+    gae_lambda: float = setting(1.0, "PPO: lambda of generalised advantage estimation")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        unit = dict.fromkeys(("gamma_step", "gamma_traj", "gae_lambda"), (0, 1))
+        _require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
+
+
+@dataclass
+class UpdateConfig:
+    """How advantages become weights."""
+
+    learning_rate: float = setting(1e-6, "AdamW learning rate")
+    lr_scheduler_type: Scheduler = setting("constant", "learning-rate schedule")
+    warmup_steps: int = setting(0, "linear warm-up, in optimizer steps")
+    weight_decay: float = setting(0.01, "AdamW weight decay")
+    adam_beta1: float = setting(0.9, "AdamW beta 1")
+    adam_beta2: float = setting(0.999, "AdamW beta 2")
+    max_grad_norm: float = setting(1.0, "gradient clipping")
+    clip_low: float = setting(0.2, "ratio clip below 1", "epsilon")
+    clip_high: float = setting(0.2, "ratio clip above 1", "epsilon_high")
+    dual_clip: float | None = setting(3.0, "bound of the loss for negative advantages; empty = none")
+    loss_aggregation: Literal["token_mean", "sequence_mean"] = setting("token_mean", "how token losses are averaged")
+    entropy_coef: float = setting(0.001, "entropy bonus")
+    beta: float = setting(0.0, "coefficient of the KL to the frozen reference; 0 loads none")
+    updates_per_batch: int = setting(1, "optimizer steps per batch of trials")
+    max_tokens_per_micro_batch: int = setting(16_384, "padded tokens of one forward and backward pass")
+    critic: Literal["head", "separate"] = setting("head", "PPO: value head on the policy, or a second model")
+    critic_learning_rate: float = setting(1e-5, "PPO: learning rate of the critic")
+    value_clip: float | None = setting(0.5, "PPO: clip range of the value update; empty = none")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        counts = dict.fromkeys(("updates_per_batch", "max_tokens_per_micro_batch"), (1, math.inf))
+        amounts = ("weight_decay", "clip_low", "clip_high", "entropy_coef", "beta", "warmup_steps", "learning_rate")
+        betas = {"adam_beta1": (0, 0.9999999), "adam_beta2": (0, 0.9999999), "dual_clip": (1, math.inf)}
+        rates = {"max_grad_norm": (1e-9, math.inf), "critic_learning_rate": (0, math.inf), "value_clip": (0, math.inf)}
+        _require_all(self, counts | dict.fromkeys(amounts, (0, math.inf)) | betas | rates)
+
+
+@dataclass
+class RunConfig:
+    """How a run is driven, watched and saved."""
+
+    output_dir: str | None = setting(None, "run folder; default runs/<recipe>-<date>-<time>")
+    run_name: str | None = setting(None, "name of the run; default: the recipe's")
+    max_steps: int = setting(300, "training steps: batches of trials, each with `updates_per_batch` updates")
+    seed: int = setting(0, "the one seed of the run")
+    logging_steps: int = setting(1, "log every so many steps")
+    save_steps: int = setting(50, "checkpoint every so many steps; 0 = only at the end")
+    save_total_limit: int | None = setting(2, "checkpoints to keep; empty = all")
+    save_trajectories_steps: int = setting(10, "write trajectories every so many steps; 0 = never")
+    eval_steps: int = setting(50, "evaluate on validation tasks every so many steps; 0 = only before and after")
+    eval_tasks: int = setting(512, "fixed evaluation tasks")
+    eval_validation_tasks: int = setting(128, "validation tasks during training")
+    eval_samples: int = setting(8, "independent first episodes a task, for pass@k and diversity at the end; 0 = skip")
+    report_to: list[str] = setting(lambda: ["tensorboard"], "where metrics go: tensorboard, none")
+    resume_from_checkpoint: str | None = setting(None, "checkpoint folder, or `latest`")
+    load_best_model_at_end: bool = setting(False, "finish with the best validation checkpoint")
+    metric_for_best_model: str = setting("pass@3", "validation metric that decides, higher is better")
+    dry_run: bool = setting(False, "print prompts, settings and token counts, and train nothing")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        names = ("max_steps", "save_steps", "eval_steps", "eval_validation_tasks", "eval_samples", "seed")
+        rules = dict.fromkeys((*names, "save_trajectories_steps"), (0, math.inf))
+        ones = dict.fromkeys(("logging_steps", "save_total_limit", "eval_tasks"), (1, math.inf))
+        _require_all(self, rules | ones)
+
+
+@dataclass
+class Config:
+    """All settings of a run. Field names are unique across the parts, so flags and YAML keys are flat."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    eval_sampling: EvalSamplingConfig = field(default_factory=EvalSamplingConfig)
+    trial: TrialConfig = field(default_factory=TrialConfig)
+    credit: CreditConfig = field(default_factory=CreditConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def flat(self) -> dict[str, Any]:
+        """Return {name: value} over all parts, in declaration order."""
+        parts = (getattr(self, part.name) for part in fields(self))
+        return {item.name: getattr(part, item.name) for part in parts for item in fields(part)}
+
+    @classmethod
+    def from_flat(cls, values: dict[str, Any]) -> Config:
+        """Build from {name: value}; names that are missing keep their defaults.
+
+        Raises:
+            ConfigError: a name is unknown (with the nearest known one) or a number is out of range.
+        """
+        import difflib
+
+        parts = {part.name: part.default_factory for part in fields(cls)}
+        owner = {item.name: name for name, part in parts.items() for item in fields(part)}
+        chosen: dict[str, dict[str, Any]] = {name: {} for name in parts}
+        for key, value in values.items():
+            if key not in owner:
+                near = difflib.get_close_matches(key, owner, n=1)
+                hint = f" Did you mean `{near[0]}`?" if near else " `--help` lists all settings."
+                raise ConfigError(f"there is no setting `{key}`.{hint}")
+            chosen[owner[key]][key] = value
+        return cls(**{name: part(**chosen[name]) for name, part in parts.items()})
+
+    def check(self) -> None:
+        """Check rules that cross concerns, before any weight is loaded.
+
+        Raises:
+            ConfigError: two settings contradict each other.
+        """
+        trial, credit, run = self.trial, self.credit, self.run
+        comparing = {"rloo", "grpo", "gigpo"}
+        if credit.advantages in comparing and trial.group_size < 2:
+            raise ConfigError(
+                f"`group_size` is {trial.group_size}, but `{credit.advantages}` compares a trial with the other trials "
+                "of its group and needs at least 2: set `--group_size 8`, or choose `--advantages reinforce` or `ppo`."
+            )
+        allowed = [f"pass@{k}" for k in range(1, trial.num_episodes + 1)] + ["reward"]
+        if run.load_best_model_at_end and run.metric_for_best_model not in allowed:
+            raise ConfigError(
+                f"`metric_for_best_model` is {run.metric_for_best_model!r}, but a run with {trial.num_episodes} "
+                f"episode(s) measures {', '.join(allowed)}: choose one of these."
+            )
+        if run.load_best_model_at_end and not (run.eval_steps and run.eval_validation_tasks):
+            raise ConfigError("`load_best_model_at_end` needs validation: set `--eval_steps` to at least 1.")
+        if self.sampling.temperature == 0:
+            raise ConfigError("`temperature` is 0, but training must explore: set `--temperature` above 0.")
+        if self.model.lora_dropout and not self.model.use_peft:
+            raise ConfigError("`lora_dropout` has no effect without adapters: add `--use_peft`, or drop it.")

@@ -1,0 +1,64 @@
+"""LoRA through peft, and the frozen reference. peft is imported only when used."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from metarl_agents.config import ModelConfig
+from metarl_agents.errors import ConfigError
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+
+
+def add_adapters(policy: Policy, config: ModelConfig) -> None:
+    """Put LoRA adapters on the policy's model; from then on only they are trained.
+
+    Raises:
+        ConfigError: peft is not installed, or it finds no module to adapt.
+    """
+    if hasattr(policy.model, "peft_config"):
+        return
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise ConfigError("`--use_peft` needs the package peft: pip install peft.") from None
+    lora = LoraConfig(
+        r=config.lora_r,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=config.lora_target_modules or "all-linear",
+        task_type="CAUSAL_LM",
+    )
+    try:
+        policy.model = get_peft_model(policy.model, lora)
+    except ValueError as error:
+        raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
+    disable_dropout(policy.model)
+
+
+class Reference:
+    """The frozen policy that KL is measured against: a copy, or the base with its adapters switched off."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Remember the policy as it is now."""
+        self._adapted = policy.model if hasattr(policy.model, "peft_config") else None
+        self._copy = None if self._adapted is not None else copy.deepcopy(policy.model).requires_grad_(False).eval()
+
+    @contextmanager
+    def scorer(self, current: nn.Module) -> Iterator[nn.Module]:
+        """Yield a module that scores rows with the reference's weights; `current` is the policy's scorer."""
+        if self._adapted is None:
+            yield TokenScorer(self._copy)
+        else:
+            with self._adapted.disable_adapter():
+                yield current
+
+    def to(self, device: Any) -> None:
+        """Move the copy, where there is one, to where the policy computes."""
+        if self._copy is not None:
+            self._copy.to(device)

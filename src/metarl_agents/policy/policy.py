@@ -1,0 +1,193 @@
+"""Policy: messages to ids, ids to responses. Text becomes ids once, ids become text once.
+
+Log-probabilities for learning are in `scoring.py`; both see the same distribution (same temperature, no dropout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarl_agents.errors import ConfigError
+from metarl_agents.policy.padding import left_pad
+from metarl_agents.policy.sampling import Sampling
+from metarl_agents.types import Response
+
+
+class Policy:
+    """A causal language model with its tokenizer."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, enable_thinking: bool = False) -> None:
+        """Wrap a loaded model; see `loading.load_policy`.
+
+        Raises:
+            ConfigError: the tokenizer has no chat template.
+        """
+        if not getattr(tokenizer, "chat_template", None):
+            raise ConfigError(
+                "the tokenizer has no chat template, so prompts cannot be put to this model: choose an instruct or "
+                "chat model, or add a `chat_template.jinja` to its folder."
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.end_ids = _end_ids(model, tokenizer)
+        self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
+        self._template_options = {"enable_thinking": enable_thinking}
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens the model can attend to, or None where its configuration does not say."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+
+    def encode(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
+        """Return the prompt's ids (P,), chat template applied, ready for the assistant's answer."""
+        ids = self.tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template_options
+        )
+        return tuple(ids)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`."""
+        return self.tokenizer.decode(
+            list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
+        )
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of an answer as the model would have sampled it, end token included (for warm starts)."""
+        return (*self.tokenizer.encode(text, add_special_tokens=False), self.end_ids[0])
+
+    def save(self, folder: str | Path) -> None:
+        """Write model (or adapter) in safetensors and tokenizer, so that `from_pretrained` loads them."""
+        from transformers.utils import logging
+
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        finally:
+            if shown:
+                logging.enable_progress_bar()
+
+    @torch.no_grad()
+    def generate(self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, *, seed: int) -> list[Response]:
+        """Answer each prompt, in the order asked.
+
+        Prompts are sorted by length and sampled in chunks of at most `sampling.max_batch_tokens` padded tokens.
+
+        Args:
+            prompts: token ids of each prompt.
+            sampling: the whole sampling distribution.
+            seed: decides the draws; torch's global random state is left as it was.
+        """
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        answers: dict[int, Response] = {}
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), self._sampling_config(sampling):
+            torch.manual_seed(seed)
+            for chunk in _chunks(order, [len(prompt) for prompt in prompts], sampling):
+                responses = self._generate_chunk([prompts[index] for index in chunk], sampling)
+                answers |= dict(zip(chunk, responses, strict=True))
+        return [answers[index] for index in range(len(prompts))]
+
+    def _generate_chunk(self, prompts: list[tuple[int, ...]], sampling: Sampling) -> list[Response]:
+        ids, mask = left_pad(prompts, self.pad_id)
+        recorder = LogprobRecorder(sampling.temperature)
+        # Decode alone: trials end at different turns, so ranks must not wait for each other inside sampling.
+        output = self.model.generate(
+            input_ids=ids.to(self.model.device),
+            attention_mask=mask.to(self.model.device),
+            generation_config=self.model.generation_config,
+            logits_processor=[recorder],
+            synced_gpus=False,
+        )  # (b, P + R)
+        width = ids.shape[1]
+        logprobs = recorder.finish(output).tolist()
+        return [
+            self._response(row[width:], row_logprobs, sampling.max_new_tokens)
+            for row, row_logprobs in zip(output.tolist(), logprobs, strict=True)
+        ]
+
+    def _response(self, row: list[int], logprobs: list[float], limit: int) -> Response:
+        """Cut a sampled row after its first end token; what follows is padding, even where pad equals end."""
+        length = next((place + 1 for place, token in enumerate(row) if token in self.end_ids), None)
+        ids = tuple(row[:length])
+        return Response(
+            ids=ids,
+            text=self.decode(ids),
+            truncated=length is None and len(ids) >= limit,
+            logprobs=tuple(logprobs[: len(ids)]),
+        )
+
+    @contextmanager
+    def _sampling_config(self, sampling: Sampling) -> Iterator[None]:
+        """Put our complete generation config in the model's place, so that nothing of its own leaks in."""
+        own, was_training = self.model.generation_config, self.model.training
+        self.model.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.generation_config = own
+            self.model.train(was_training)
+
+
+class LogprobRecorder:
+    """A logits processor that notes the log-probability of each sampled token and changes nothing.
+
+    Processors run on raw logits, before temperature and filters, and see the token chosen last; so only one step's
+    (b, V) distribution is ever kept.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        """Prepare for one `generate` call."""
+        self._temperature = temperature or 1.0
+        self._pending: Tensor | None = None
+        self._columns: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Note the previous choice, keep this step's distribution, and return `scores` as they came."""
+        self._take(input_ids)
+        self._pending = (scores.float() / self._temperature).log_softmax(dim=-1)
+        return scores
+
+    def finish(self, output: Tensor) -> Tensor:
+        """Return (b, R) log-probabilities of the sampled part of `output` (b, P + R)."""
+        self._take(output)
+        return torch.stack(self._columns, dim=1)
+
+    def _take(self, ids: Tensor) -> None:
+        if self._pending is not None:
+            self._columns.append(self._pending.gather(-1, ids[:, -1:]).squeeze(-1))
+            self._pending = None
+
+
+def _end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Return every id that ends a turn: the tokenizer's and the model's, in a fixed order.
+
+    Raises:
+        ConfigError: there is none, so that no answer could end.
+    """
+    own = getattr(model.generation_config, "eos_token_id", None)
+    found = [tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])]
+    ids = list(dict.fromkeys(token for token in found if token is not None))
+    if not ids:
+        raise ConfigError("neither the tokenizer nor the model names an end-of-turn token: set `eos_token` there.")
+    return ids
+
+
+def _chunks(order: list[int], lengths: list[int], sampling: Sampling) -> Iterator[list[int]]:
+    """Split indices sorted by length so that each chunk's padded tokens stay within the budget."""
+    chunk: list[int] = []
+    for index in order:
+        if chunk and (len(chunk) + 1) * (lengths[index] + sampling.max_new_tokens) > sampling.max_batch_tokens:
+            yield chunk
+            chunk = []
+        chunk.append(index)
+    if chunk:
+        yield chunk

@@ -1,0 +1,80 @@
+"""How a response is drawn: one complete, explicit sampling distribution.
+
+Unset generation fields are filled from a model's own generation config (many instruct models ship `top_k`), so the
+policy never leaves one unset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from metarl_agents.config import Config
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A sampling distribution and its limits; temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_new_tokens: int = 1024
+    max_batch_tokens: int = 262_144
+
+    @classmethod
+    def for_training(cls, config: Config) -> Sampling:
+        """Return what `--temperature` and its siblings say."""
+        s = config.sampling
+        return cls(
+            s.temperature,
+            s.top_p,
+            s.top_k,
+            s.min_p,
+            s.repetition_penalty,
+            s.max_new_tokens_per_turn,
+            s.max_tokens_per_generate_batch,
+        )
+
+    @classmethod
+    def for_evaluation(cls, config: Config) -> Sampling:
+        """Return what `--eval_temperature` and its siblings say."""
+        e, s = config.eval_sampling, config.sampling
+        return cls(
+            e.eval_temperature,
+            e.eval_top_p,
+            e.eval_top_k,
+            e.eval_min_p,
+            e.eval_repetition_penalty,
+            s.max_new_tokens_per_turn,
+            s.max_tokens_per_generate_batch,
+        )
+
+    def describe(self) -> str:
+        """Return the effective values in one line, as tables and logs print them."""
+        if self.temperature == 0:
+            return f"greedy, at most {self.max_new_tokens} tokens a turn"
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        values = ", ".join(f"{name} {getattr(self, name):g}" for name in names)
+        return f"{values}, at most {self.max_new_tokens} tokens a turn"
+
+    def generation_config(self, pad_id: int, end_ids: list[int]) -> Any:
+        """Return a `GenerationConfig` in which every field that shapes the distribution is set."""
+        from transformers import GenerationConfig
+
+        greedy = self.temperature == 0
+        shape = {} if greedy else {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        if not greedy and self.min_p > 0:
+            shape["min_p"] = self.min_p
+        return GenerationConfig(
+            do_sample=not greedy,
+            num_beams=1,
+            repetition_penalty=self.repetition_penalty,
+            max_new_tokens=self.max_new_tokens,
+            pad_token_id=pad_id,
+            eos_token_id=end_ids,
+            use_cache=True,
+            **shape,
+        )

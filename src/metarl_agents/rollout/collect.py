@@ -1,0 +1,79 @@
+"""collect_trials: batch whoever is waiting for a response.
+
+While one trial reflects, its neighbour still plays; one that has ended costs nothing. No collectives, no group-wide
+phases: a rank samples its own groups alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from metarl_agents.config import TrialConfig
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.prompting.messages import Messages
+from metarl_agents.rollout.runner import TrialRunner
+from metarl_agents.types import Response, Trial
+
+
+class Speaker(Protocol):
+    """What the rollout needs of a policy."""
+
+    def encode(self, messages: Messages) -> tuple[int, ...]:
+        """Return the prompt's token ids."""
+
+    def generate(self, prompts: Sequence[tuple[int, ...]], call: int) -> list[Response]:
+        """Answer each prompt, in order; `call` numbers the calls of one rollout."""
+
+
+def collect_trials(
+    speaker: Speaker,
+    make_env: MakeEnv,
+    seeds: Sequence[int],
+    config: TrialConfig,
+    *,
+    group_size: int,
+    max_prompt_tokens: int,
+    max_new_tokens: int = 0,
+    play_request: str | None = None,
+    on_wave: Callable[[int, int], None] | None = None,
+) -> list[Trial]:
+    """Play `group_size` trials of each task and return them in order (group, trial).
+
+    Args:
+        speaker: answers prompts.
+        make_env: builds one environment; called once per trial.
+        seeds: one task seed per group.
+        config: trial settings.
+        group_size: trials per task.
+        max_prompt_tokens: longer prompts lose history, oldest first; what still does not fit ends its episode.
+        max_new_tokens: L_max of the length penalty.
+        play_request: replaces the wording's request (prompting baselines).
+        on_wave: called with (finished, all) trials after each round of answers.
+    """
+    runners = [
+        TrialRunner(make_env, seed, group, config, max_new_tokens=max_new_tokens, play_request=play_request)
+        for group, seed in enumerate(seeds)
+        for _ in range(group_size)
+    ]
+    call = 0
+    while waiting := [runner for runner in runners if not runner.done]:
+        asked = [(runner, *fitted) for runner in waiting if (fitted := _fit(runner, speaker, max_prompt_tokens))]
+        if asked:
+            responses = speaker.generate([prompt for _, prompt, _ in asked], call)
+            for (runner, prompt, shortened), response in zip(asked, responses, strict=True):
+                runner.receive(prompt, response, shortened=shortened)
+        call += 1
+        if on_wave is not None:
+            on_wave(sum(runner.done for runner in runners), len(runners))
+    return [runner.trial for runner in runners]
+
+
+def _fit(runner: TrialRunner, speaker: Speaker, limit: int) -> tuple[tuple[int, ...], bool] | None:
+    """Return (prompt ids, whether history was dropped), or None where even the shortest prompt is too long."""
+    for drop in range(runner.max_drop + 1):
+        prompt = speaker.encode(runner.messages(drop))
+        if len(prompt) <= limit:
+            return prompt, drop > 0
+    runner.prompt_does_not_fit()
+    return None

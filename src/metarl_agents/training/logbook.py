@@ -1,0 +1,115 @@
+"""One training step into metrics, on all processes, and into the run's files, on the main one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from metarl_agents.tracking import finish, group_statistics, summarize, trial_record
+from metarl_agents.tracking.metrics import MAX_METRICS
+from metarl_agents.training.loss import Stats
+from metarl_agents.types import Trial
+
+if TYPE_CHECKING:
+    from metarl_agents.training.credit import Credit
+    from metarl_agents.training.setup import Run
+
+
+def log_step(run: Run, trials: list[Trial], credit: Credit, stats: Stats, seconds: dict[str, float]) -> None:
+    """Reduce, log and keep what a step showed; `run.progress.step` counts it already."""
+    config, progress = run.config, run.progress
+    sums = summarize(trials, num_episodes=config.trial.num_episodes) | group_statistics(trials)
+    metrics = finish(reduce_stats(run, sums | _complete(stats, run)))
+    progress.num_tokens += int(metrics.get("num_tokens", 0))
+    progress.num_episodes += int(metrics.get("num_episodes", 0))
+    progress.baseline = run.baseline.state_dict()
+    _explain(run, metrics)
+    if progress.step % config.run.logging_steps == 0:
+        run.logger.log(progress.step, metrics | _speed(run, metrics, seconds))
+    every = config.run.save_trajectories_steps
+    if every and (progress.step % every == 0 or progress.step == 1):
+        _record(run, trials, credit)
+
+
+def reduce_stats(run: Run, stats: Stats) -> Stats:
+    """Combine (sum, count) pairs over processes: sums and counts add up, maxima stay maxima."""
+    names = sorted(stats)
+    if run.accelerator.num_processes == 1:
+        return {name: stats[name] for name in names}
+    pairs = torch.tensor([stats[name] for name in names], dtype=torch.float64)
+    added, highest = run.sum_over_ranks(pairs), run.max_over_ranks(pairs).reshape(-1, 2)
+    largest = [name in MAX_METRICS or name.endswith("/max") for name in names]
+    rows = [highest[i] if largest[i] else added[i] for i in range(len(names))]
+    return {name: (row[0].item(), row[1].item()) for name, row in zip(names, rows, strict=True)}
+
+
+def _complete(stats: Stats, run: Run) -> Stats:
+    """Give every process the same names, whatever it did in this step."""
+    names = ["loss", "grad_norm", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean"]
+    names += ["sampling/logp_difference/mean", "sampling/logp_difference/max"]
+    names += ["kl"] if run.reference is not None else []
+    names += ["value_loss"] if run.uses_critic else []
+    return {name: (0.0, 0.0) for name in names} | stats
+
+
+def _speed(run: Run, metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
+    tokens = metrics.get("num_tokens", 0.0)
+    return {
+        "learning_rate": run.schedule.get_last_lr()[0],
+        "time/generate": seconds["generate"],
+        "time/train": seconds["train"],
+        "step_time": sum(seconds.values()),
+        "tokens_per_second/generate": tokens / max(seconds["generate"], 1e-9),
+        "tokens_per_second/update": tokens / max(seconds["train"], 1e-9),
+        "rollout_step": run.progress.step,
+        "optimizer_step": run.progress.optimizer_steps,
+        "total_tokens": run.progress.num_tokens,
+        "total_episodes": run.progress.num_episodes,
+    }
+
+
+def _explain(run: Run, metrics: dict[str, float]) -> None:
+    """Say once what a reader of the curves would otherwise wonder about."""
+    said = run.explained
+    if metrics.get("frac_reward_zero_std") == 1.0 and metrics.get("update/skipped") and "equal" not in said:
+        said.add("equal")
+        run.logger.message(
+            f"Step {run.progress.step}: all groups have equal reward, so there is nothing to learn from and the "
+            "optimizer step was skipped (`update/skipped`). Easier or harder tasks give groups that differ."
+        )
+    if metrics.get("env/failure_rate", 0) > 0 and "crash" not in said:
+        said.add("crash")
+        run.logger.message(
+            f"Step {run.progress.step}: the environment failed in {metrics['env/failure_rate']:.1%} of trials; their "
+            "groups are left out (`env/failure_rate`; the errors stand in trajectories/*.jsonl)."
+        )
+
+
+def _record(run: Run, trials: list[Trial], credit: Credit) -> None:
+    """Write this process's trials with returns and advantages; only the main process has a writer."""
+
+    def decode(ids: tuple[int, ...]) -> str:
+        return run.policy.decode(ids, skip_special_tokens=False)
+
+    if not run.accelerator.is_main_process:
+        return
+    returns, advantages = credit.table.returns.tolist(), credit.advantages.tolist()
+    crashed = {trial.group for trial in trials if trial.crashed}
+    records, place = [], 0
+    for trial in trials:
+        rows = sum(1 for _ in trial.rows())
+        kept = trial.group not in crashed
+        span = slice(place, place + rows)
+        records.append(
+            trial_record(
+                trial,
+                decode,
+                step=run.progress.step,
+                split="train",
+                returns=returns[span] if kept else None,
+                advantages=advantages[span] if kept else None,
+            )
+        )
+        place += rows if kept else 0
+    run.logger.trials(records, "train")

@@ -1,0 +1,45 @@
+"""What a recipe does around `train()`: dry run, headline, the pass@k table before and after."""
+
+from __future__ import annotations
+
+import sys
+
+from metarl_agents.config import Config
+from metarl_agents.envs.factory import environment_factory
+from metarl_agents.evaluation.results import format_table
+from metarl_agents.training.trainer import TrainResult, train
+
+
+def run_and_report(config: Config) -> int:
+    """Train as `config` says and write the table to standard output; return the exit status."""
+    make_env = environment_factory(config.trial)
+    if config.run.dry_run:
+        from metarl_agents.training.dry_run import describe_run
+
+        sys.stdout.write(describe_run(config, make_env))
+        return 0
+    result = train(make_env, config)
+    if result.interrupted:
+        return 130
+    if is_main_process():
+        sys.stdout.write(report(result))
+    return 0
+
+
+def report(result: TrainResult) -> str:
+    """Return the pass@k table and where things are."""
+    rows = [row for row in (result.before, result.after) if row is not None]
+    return (
+        f"\n{format_table(rows)}\n\n"
+        f"Model:        {result.output_dir}\n"
+        f"Curves:       tensorboard --logdir {result.output_dir}\n"
+        f"Trajectories: python -m metarl_agents.tracking.viewer {result.output_dir}\n"
+        f"Play:         python -m metarl_agents.play --model {result.output_dir}\n"
+    )
+
+
+def is_main_process() -> bool:
+    """Whether this process is the one that writes."""
+    from accelerate import PartialState
+
+    return PartialState().is_main_process

@@ -1,0 +1,176 @@
+"""Where a run lives on disk: its folder, its checkpoints, its final model."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from metarl_agents._version import __version__
+from metarl_agents.config import Config
+from metarl_agents.errors import CheckpointError, ConfigError
+from metarl_agents.training.checkpoint import (
+    check_whole,
+    checkpoint_folder,
+    list_checkpoints,
+    newest_whole,
+    prune,
+    write_atomically,
+    write_trainer_state,
+)
+
+if TYPE_CHECKING:
+    from metarl_agents.training.setup import Run
+
+RUNS = Path("runs")
+
+
+def open_output_dir(config: Config) -> tuple[Path, Path | None]:
+    """Decide the run folder and the checkpoint to resume from, before any model is loaded.
+
+    Raises:
+        ConfigError: the folder already holds a run and nothing is resumed.
+        CheckpointError: there is nothing to resume from.
+    """
+    run = config.run
+    if run.resume_from_checkpoint is None:
+        return _new_folder(config), None
+    if run.resume_from_checkpoint == "latest":
+        folder = Path(run.output_dir) if run.output_dir else _newest_run(_run_name(config))
+        return folder, newest_whole(folder, _say)
+    checkpoint = Path(run.resume_from_checkpoint)
+    if not checkpoint.is_dir():
+        raise CheckpointError(f"there is no checkpoint {checkpoint}: give a `checkpoint-<step>` folder, or `latest`.")
+    check_whole(checkpoint)
+    return Path(run.output_dir) if run.output_dir else checkpoint.parent, checkpoint
+
+
+def describe_run_folder(run: Run) -> None:
+    """Write `config.yaml` and `versions.json`."""
+    import yaml
+
+    if not run.accelerator.is_main_process:
+        return
+    values = run.config.flat()
+    (run.output_dir / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    facts = {"seed": run.config.run.seed, "versions": versions(), "device": str(run.device)}
+    (run.output_dir / "versions.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide a run's numbers."""
+    import accelerate
+    import numpy
+    import torch
+    import transformers
+
+    own = {"metarl_agents": __version__, "python": platform.python_version()}
+    libraries = (accelerate, numpy, torch, transformers)
+    return own | {library.__name__: library.__version__ for library in libraries}
+
+
+def save_checkpoint(run: Run) -> None:
+    """Write `checkpoint-<step>` whole or not at all, then delete what exceeds `save_total_limit`."""
+    if run.accelerator.is_main_process:
+        run.progress.baseline = run.baseline.state_dict()
+
+        def write(folder: Path) -> None:
+            run.save_model(folder)
+            write_trainer_state(folder, run.progress, run.optimizer, run.schedule)
+
+        write_atomically(checkpoint_folder(run.output_dir, run.progress.step), write)
+        prune(run.output_dir, run.config.run.save_total_limit, run.progress.best_step)
+    run.accelerator.wait_for_everyone()
+
+
+def finish_run(run: Run) -> None:
+    """Write the last checkpoint and the final model, which is the best one where that was asked for."""
+    if not checkpoint_folder(run.output_dir, run.progress.step).exists():
+        save_checkpoint(run)
+    if run.config.run.load_best_model_at_end and run.progress.best_step is not None:
+        _load_best(run)
+    if run.accelerator.is_main_process:
+        staged = run.output_dir / ".final"
+        write_atomically(staged, run.save_model)
+        for item in staged.iterdir():
+            target = run.output_dir / item.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            item.replace(target)
+        staged.rmdir()
+    run.accelerator.wait_for_everyone()
+
+
+def _load_best(run: Run) -> None:
+    from metarl_agents.policy.loading import load_policy
+
+    best = checkpoint_folder(run.output_dir, run.progress.best_step)
+    loaded = load_policy(replace(run.config.model, model_name_or_path=str(best), gguf_file=None))
+    run.policy.model.load_state_dict(loaded.model.state_dict())
+    run.logger.message(
+        f"The final model is the one after step {run.progress.best_step}, best by validation "
+        f"{run.config.run.metric_for_best_model} ({run.progress.best_metric:.3f})."
+    )
+
+
+def _new_folder(config: Config) -> Path:
+    if config.run.output_dir is None:
+        return _unused(RUNS / f"{_run_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = Path(config.run.output_dir)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"`output_dir` {folder} is a file: choose a folder.")
+    if list_checkpoints(folder) or (folder / "metrics.jsonl").exists():
+        raise ConfigError(
+            f"`output_dir` {folder} already holds a run: add `--resume_from_checkpoint latest` to go on with it, or "
+            "choose another folder."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"`output_dir` {folder} cannot be made ({error.strerror}): choose another.") from None
+    return folder
+
+
+def _unused(folder: Path) -> Path:
+    """Return `folder`, or a sibling with a number where another run started in the same second."""
+    candidate, number = folder, 2
+    while candidate.exists():
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    candidate.mkdir(parents=True)
+    return candidate
+
+
+def _newest_run(name: str) -> Path:
+    runs = [folder for folder in RUNS.glob(f"{name}-*") if list_checkpoints(folder)]
+    if not runs:
+        raise CheckpointError(
+            f"there is no run of {name} with a checkpoint in {RUNS}/: start one, or name its `--output_dir`."
+        )
+    return max(runs, key=lambda folder: folder.stat().st_mtime)
+
+
+def _run_name(config: Config) -> str:
+    return config.run.run_name or config.trial.env.replace(":", "-").replace("/", "-")
+
+
+def _say(text: str) -> None:
+    import sys
+
+    sys.stderr.write(text + "\n")
+
+
+def resume_differences(run: Run) -> list[str]:
+    """Return the settings that differ from those the run was started with."""
+    import yaml
+
+    file = run.output_dir / "config.yaml"
+    if not file.is_file():
+        return []
+    before: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    now = run.config.flat()
+    free = {"resume_from_checkpoint", "output_dir", "max_steps", "dry_run"}
+    return sorted(name for name in now if name not in free and name in before and before[name] != now[name])

@@ -1,0 +1,245 @@
+"""Everything a training step needs, built once: `Run`.
+
+What lives here: the order in which a run comes to life (check, accelerator, policy, critic, reference, optimizer,
+resume). What does not: the loop (`trainer.py`) and the update (`update.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metarl_agents.advantages import RunningMean
+from metarl_agents.config import Config
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.errors import ConfigError
+from metarl_agents.policy.adapters import Reference, add_adapters
+from metarl_agents.policy.loading import load_policy, needs_warm_start
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.schedules import learning_rate_schedule
+from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.value import build_critic
+from metarl_agents.rollout.tasks import TaskStream, load_task_list
+from metarl_agents.tracking import RunLogger
+from metarl_agents.training.checkpoint import CRITIC_FOLDER, Progress, read_optimizer, read_progress
+from metarl_agents.training.credit import needs_values
+from metarl_agents.training.saving import describe_run_folder, resume_differences
+from metarl_agents.training.warm_start import warm_start_on_the_fly
+
+
+@dataclass
+class Run:
+    """The living parts of a training run."""
+
+    config: Config
+    make_env: MakeEnv
+    accelerator: Any
+    policy: Policy
+    scorer: nn.Module
+    optimizer: Any
+    schedule: Any
+    reference: Reference | None
+    tasks: TaskStream
+    task_lists: dict[str, list[int] | None]
+    output_dir: Path
+    logger: RunLogger
+    progress: Progress
+    baseline: RunningMean = field(default_factory=RunningMean)
+    explained: set[str] = field(default_factory=set)
+    """What the user has been told once."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.accelerator.device
+
+    @property
+    def uses_critic(self) -> bool:
+        """Whether the estimator reads a critic."""
+        return needs_values(self.config.credit)
+
+    @property
+    def plain_scorer(self) -> TokenScorer:
+        """The scorer without data-parallel wrappers."""
+        return self.accelerator.unwrap_model(self.scorer)
+
+    @property
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """What the policy gradient moves."""
+        return [parameter for parameter in self.policy.model.parameters() if parameter.requires_grad]
+
+    @property
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """What the value loss moves; empty without a critic."""
+        critic = self.plain_scorer.critic
+        return list(critic.parameters()) if critic is not None else []
+
+    def sum_over_ranks(self, values: Tensor) -> Tensor:
+        """Add a tensor over all processes."""
+        return self.accelerator.reduce(values.to(self.device, _wide(self.device)), reduction="sum").cpu()
+
+    def max_over_ranks(self, values: Tensor) -> Tensor:
+        """Return the elementwise maximum over all processes."""
+        gathered = self.accelerator.gather(values.to(self.device, _wide(self.device)).flatten()[None])
+        return gathered.reshape(-1, values.numel()).max(dim=0).values.cpu()
+
+    def save_model(self, folder: Path) -> None:
+        """Write model (or adapter), tokenizer and, beside them, the critic."""
+        self.policy.save(folder)
+        critic = self.plain_scorer.critic
+        if critic is not None:
+            from safetensors.torch import save_model
+
+            (folder / CRITIC_FOLDER).mkdir()
+            save_model(critic, str(folder / CRITIC_FOLDER / "model.safetensors"))
+
+
+def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_dir: Path, resume: Path | None) -> Run:
+    """Bring a run to life, from a checkpoint where `resume` names one.
+
+    Raises:
+        ConfigError: the settings do not fit the machine, the model or the environment.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    task_lists = load_task_list(config.trial.tasks)
+    accelerator = _accelerator(config)
+    policy = policy or _policy(config, make_env, resume)
+    _check_fits(config, policy)
+    critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
+    if resume is not None and critic is not None:
+        from safetensors.torch import load_model
+
+        load_model(critic, str(resume / CRITIC_FOLDER / "model.safetensors"))
+    if config.model.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    reference = _reference(config, policy, make_env) if config.update.beta > 0 else None
+    scorer = TokenScorer(policy.model, critic)
+    optimizer = _optimizer(config, scorer)
+    schedule = learning_rate_schedule(
+        config.update.lr_scheduler_type,
+        optimizer,
+        warmup_steps=config.update.warmup_steps,
+        total_steps=config.run.max_steps * config.update.updates_per_batch,
+    )
+    progress, baseline = Progress(), RunningMean()
+    if resume is not None:
+        progress = read_progress(resume)
+        state = read_optimizer(resume)
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        baseline.load_state_dict(progress.baseline or {"mean": None})
+    scorer, optimizer = accelerator.prepare(scorer, optimizer)
+    if reference is not None:
+        reference.to(accelerator.device)
+    logger = RunLogger(
+        output_dir,
+        report_to=tuple(config.run.report_to),
+        total_steps=config.run.max_steps,
+        is_main=accelerator.is_main_process,
+    )
+    run = Run(
+        config=config,
+        make_env=make_env,
+        accelerator=accelerator,
+        policy=policy,
+        scorer=scorer,
+        optimizer=optimizer,
+        schedule=schedule,
+        reference=reference,
+        tasks=TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]),
+        task_lists=task_lists,
+        output_dir=output_dir,
+        logger=logger,
+        progress=progress,
+        baseline=baseline,
+    )
+    _open_folder(run, resumed=resume is not None)
+    return run
+
+
+def _open_folder(run: Run, *, resumed: bool) -> None:
+    """Describe the run in its folder; a resumed one forgets what was logged after its checkpoint."""
+    if resumed:
+        run.logger.truncate(run.progress.step)
+        changed = resume_differences(run)
+        if changed:
+            run.logger.message(f"Resuming with other settings than the run was started with: {', '.join(changed)}.")
+    describe_run_folder(run)
+
+
+def _accelerator(config: Config) -> Any:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    world = accelerator.num_processes
+    if config.trial.tasks_per_step % world:
+        raise ConfigError(
+            f"`tasks_per_step` is {config.trial.tasks_per_step}, but must be a multiple of the {world} processes, "
+            "because a group never crosses processes."
+        )
+    return accelerator
+
+
+def _policy(config: Config, make_env: MakeEnv, resume: Path | None) -> Policy:
+    model = config.model
+    if resume is not None:
+        # A checkpoint is a whole model folder (or an adapter folder that names its base).
+        return load_policy(replace(model, model_name_or_path=str(resume), gguf_file=None))
+    tiny_name = tiny_model_name(make_env())
+    policy = load_policy(model, tiny_name=tiny_name)
+    if needs_warm_start(model, tiny_name):
+        warm_start_on_the_fly(policy, make_env, config)
+    if model.use_peft:
+        add_adapters(policy, model)
+    return policy
+
+
+def _reference(config: Config, policy: Policy, make_env: MakeEnv) -> Reference:
+    """Return the frozen policy the run *started* from, also when it is resumed."""
+    if hasattr(policy.model, "peft_config"):
+        return Reference(policy)
+    return Reference(_policy(config, make_env, resume=None))
+
+
+def _check_fits(config: Config, policy: Policy) -> None:
+    trainable = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise ConfigError("the model has no trainable weights: a loaded adapter must be trainable.")
+    narrow = {str(p.dtype).removeprefix("torch.") for p in trainable if p.dtype in (torch.bfloat16, torch.float16)}
+    if narrow:
+        raise ConfigError(
+            f"`dtype` is {narrow.pop()}, in which a step of {config.update.learning_rate:g} rounds away and the model "
+            "would not learn: keep `--dtype float32` and let the launcher compute in bf16 (`mixed_precision: bf16`), "
+            "or add `--use_peft`."
+        )
+    sampling, context = config.sampling, policy.context_length
+    if context is not None and sampling.max_new_tokens_per_turn >= context:
+        raise ConfigError(
+            f"`max_new_tokens_per_turn` is {sampling.max_new_tokens_per_turn}, but this model's whole context is "
+            f"{context} tokens: lower it."
+        )
+    # What the model cannot attend to does not fit, whatever the flag says.
+    if context is not None:
+        sampling.max_prompt_tokens = min(sampling.max_prompt_tokens, context - sampling.max_new_tokens_per_turn)
+    disable_dropout(policy.model)
+
+
+def _optimizer(config: Config, scorer: TokenScorer) -> torch.optim.Optimizer:
+    update = config.update
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in scorer.model.parameters() if p.requires_grad], "lr": update.learning_rate}
+    ]
+    if scorer.critic is not None:
+        groups.append({"params": list(scorer.critic.parameters()), "lr": update.critic_learning_rate})
+    betas = (update.adam_beta1, update.adam_beta2)
+    return torch.optim.AdamW(groups, betas=betas, weight_decay=update.weight_decay)
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    """Counts are summed in fp64; Apple's GPUs know fp32 only."""
+    return torch.float32 if device.type == "mps" else torch.float64

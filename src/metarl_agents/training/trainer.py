@@ -1,0 +1,207 @@
+"""train(): the loop. Sample, credit, update, log; evaluation and checkpoints are visible lines in it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metarl_agents.cli import coerce
+from metarl_agents.config import Config
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.envs.factory import environment_factory
+from metarl_agents.evaluation.evaluate import evaluate
+from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.sampling import Sampling
+from metarl_agents.rollout import PolicySpeaker, collect_trials
+from metarl_agents.tracking import trial_record
+from metarl_agents.training.batch import TrialBatch, collate
+from metarl_agents.training.credit import Credit, assign_credit, drop_crashed_groups, tabulate
+from metarl_agents.training.interrupt import StopRequest
+from metarl_agents.training.logbook import log_step
+from metarl_agents.training.saving import finish_run, open_output_dir, save_checkpoint
+from metarl_agents.training.setup import Run, build_run
+from metarl_agents.training.update import score_values, update_policy
+from metarl_agents.types import Trial
+
+
+@dataclass
+class TrainResult:
+    """What a training run leaves."""
+
+    output_dir: Path
+    before: EvaluationResult | None
+    """On the fixed test tasks, before training; None where `eval_tasks` was skipped."""
+    after: EvaluationResult | None
+    """The same after training; None where the run was interrupted."""
+    interrupted: bool
+    steps: int
+
+
+def train(
+    make_env: MakeEnv | None = None, config: Config | None = None, *, policy: Policy | None = None, **settings: Any
+) -> TrainResult:
+    """Train a language-model agent by (meta) reinforcement learning.
+
+    One step: play G trials of each task (`rollout/`), turn rewards into one advantage per turn (`advantages/`),
+    take a policy-gradient step on exactly the tokens that were sampled (`training/update.py`).
+
+    Args:
+        make_env: builds one environment, for example the class itself; default: what `env` names.
+        config: all settings; or give them by name, as in `train(MyEnv, max_steps=50, num_episodes=3)`.
+        policy: a loaded policy; default: what `model_name_or_path` names.
+        settings: any field of `config.py`, by name.
+
+    Returns:
+        Where the run is, and the evaluations before and after.
+
+    Raises:
+        ConfigError: a setting is wrong.
+        CheckpointError: a checkpoint cannot be written or read.
+
+    Source: LaMer, arXiv 2512.16848, Algorithm 1.
+    """
+    config = config or Config.from_flat(coerce(settings))
+    config.check()
+    make_env = make_env or environment_factory(config.trial)
+    output_dir, resume = open_output_dir(config)
+    run = build_run(config, make_env, policy, output_dir, resume)
+    with StopRequest() as stop, run.logger:
+        before = _evaluate(run, "before") if resume is None else _saved(run, "before")
+        while run.progress.step < config.run.max_steps:
+            step = run.progress.step
+            started = time.perf_counter()
+            trials = sample_trials(run, step)
+            sampled = time.perf_counter()
+            batch, credit = make_batch(run, trials)
+            stats = credit.stats | update_policy(run, batch, step)
+            updated = time.perf_counter()
+            run.progress.step += 1
+            log_step(run, trials, credit, stats, {"generate": sampled - started, "train": updated - sampled})
+            _validate_if_due(run)
+            # Processes agree, so that none waits for another that has left.
+            if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
+                return _interrupted(run, before)
+            if _due(run.progress.step, config.run.save_steps):
+                save_checkpoint(run)
+        return _finished(run, before)
+
+
+def sample_trials(run: Run, step: int) -> list[Trial]:
+    """Play this process's groups of a training step."""
+    accelerator, config = run.accelerator, run.config
+    # A group never crosses processes, so advantages need no communication.
+    seeds = run.tasks.take(step)[accelerator.process_index :: accelerator.num_processes]
+    sampling = Sampling.for_training(config)
+    speaker = PolicySpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
+    with accelerator.autocast():
+        return collect_trials(
+            speaker,
+            run.make_env,
+            seeds,
+            config.trial,
+            group_size=config.trial.group_size,
+            max_prompt_tokens=config.sampling.max_prompt_tokens,
+            max_new_tokens=sampling.max_new_tokens,
+        )
+
+
+def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
+    """Turn trials into rows with advantages; groups with a crashed trial are left out."""
+    whole = drop_crashed_groups(trials)
+    table = tabulate(whole, run.config.credit)
+    values = None
+    if run.uses_critic:
+        blank = torch.zeros(len(table))
+        values = score_values(run, collate(whole, blank, blank, blank.bool(), run.policy.pad_id))
+        table = table.with_values(values)
+    credit = assign_credit(table, run.config.credit, run.baseline, run.sum_over_ranks)
+    batch = collate(whole, credit.advantages, table.returns, credit.has_signal, run.policy.pad_id)
+    if values is not None:
+        batch = replace(batch, old_values=values)
+    return batch, credit
+
+
+def _evaluate(run: Run, name: str) -> EvaluationResult | None:
+    """Measure the policy on the fixed test tasks and keep the result as `eval/<name>.json`."""
+    config = run.config
+    result = evaluate(
+        run.policy,
+        run.make_env,
+        config,
+        split="test",
+        num_tasks=config.run.eval_tasks,
+        samples=config.run.eval_samples,
+        label=name,
+        listed=run.task_lists["test"],
+        accelerator=run.accelerator,
+        step=run.progress.step,
+    )
+    if run.accelerator.is_main_process:
+        result.to_json(run.output_dir / "eval" / f"{name}.json")
+    run.logger.log(run.progress.step, result.metrics(), prefix="test")
+    return result
+
+
+def _saved(run: Run, name: str) -> EvaluationResult | None:
+    file = run.output_dir / "eval" / f"{name}.json"
+    return EvaluationResult.from_json(file) if file.is_file() else None
+
+
+def _validate_if_due(run: Run) -> None:
+    """Evaluate on validation tasks every `eval_steps`; a best result so far is saved at once."""
+    config, progress = run.config.run, run.progress
+    if not (config.eval_validation_tasks and _due(progress.step, config.eval_steps)):
+        return
+    started = time.perf_counter()
+    result = evaluate(
+        run.policy,
+        run.make_env,
+        run.config,
+        split="validation",
+        num_tasks=config.eval_validation_tasks,
+        samples=0,
+        label="validation",
+        listed=run.task_lists["validation"],
+        accelerator=run.accelerator,
+        step=progress.step,
+        on_trials=lambda trials: _record_trials(run, trials, "validation"),
+    )
+    metrics = result.metrics()
+    run.logger.log(progress.step, metrics | {"time/eval": time.perf_counter() - started}, prefix="eval")
+    value = metrics.get(config.metric_for_best_model)
+    if value is not None and (progress.best_metric is None or value > progress.best_metric):
+        progress.best_metric, progress.best_step = value, progress.step
+        if config.load_best_model_at_end:
+            save_checkpoint(run)
+
+
+def _record_trials(run: Run, trials: list[Trial], split: str) -> None:
+    def decode(ids: tuple[int, ...]) -> str:
+        return run.policy.decode(ids, skip_special_tokens=False)
+
+    run.logger.trials([trial_record(t, decode, step=run.progress.step, split=split) for t in trials], split)
+
+
+def _interrupted(run: Run, before: EvaluationResult | None) -> TrainResult:
+    save_checkpoint(run)
+    run.logger.message(
+        f"Stopped after step {run.progress.step} and saved. Resume with: {sys.argv[0]} "
+        f"--output_dir {run.output_dir} --resume_from_checkpoint latest"
+    )
+    return TrainResult(run.output_dir, before, None, True, run.progress.step)
+
+
+def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
+    finish_run(run)
+    after = _evaluate(run, "after")
+    return TrainResult(run.output_dir, before, after, False, run.progress.step)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,152 @@
+"""One batch of trials into optimizer steps.
+
+Each optimizer step: split its rows by a token budget, let processes agree on the number of micro-batches (one with
+fewer adds empty ones, never copies), divide by the global number of response tokens, clip, step.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from metarl_agents.policy.scoring import Scores
+from metarl_agents.training.batch import MicroBatch, TrialBatch
+from metarl_agents.training.loss import Stats, policy_gradient_loss, value_loss
+
+if TYPE_CHECKING:
+    from metarl_agents.training.setup import Run
+
+
+def update_policy(run: Run, batch: TrialBatch, step: int) -> Stats:
+    """Take `updates_per_batch` optimizer steps on `batch` and return summed statistics of this process.
+
+    A step without a response token, or (at beta 0) without any non-zero advantage in the global batch, is skipped
+    whole and counted in `update/skipped`; so is one whose gradient is not finite.
+    """
+    config = run.config.update
+    parts = batch.parts(config.updates_per_batch, seed=run.config.run.seed + step)
+    batch = _with_references(run, batch, need_old=len(parts) > 1)
+    stats: Stats = {"update/skipped": (0, 1), "update/steps": (0, 1), "update/non_finite": (0, 1)}
+    for part in parts:
+        for name, (total, count) in _optimizer_step(run, batch, part).items():
+            before = stats.get(name, (0.0, 0.0))
+            counted = (before[0] + total, before[1] if name.startswith("update/") else before[1] + count)
+            worst = (max(before[0], total), 1.0)
+            stats[name] = worst if name.endswith("/max") else counted
+    return stats
+
+
+def score_values(run: Run, batch: TrialBatch) -> Tensor:
+    """Return the critic's prediction for every row, (B,) on the CPU."""
+    values = torch.zeros(len(batch))
+    for micro, scores in _score(run, batch, run.scorer):
+        if len(micro.rows):
+            values[micro.rows] = scores.values[: len(micro.rows)].cpu()
+    return values
+
+
+def _with_references(run: Run, batch: TrialBatch, *, need_old: bool) -> TrialBatch:
+    """Add the log-probs of the policy that starts the batch and of the frozen reference, where they are used."""
+    if need_old:
+        batch = replace(batch, old_logprobs=_row_logprobs(run, batch, run.scorer))
+    if run.reference is not None:
+        with run.reference.scorer(run.scorer) as scorer:
+            batch = replace(batch, reference_logprobs=_row_logprobs(run, batch, scorer))
+    return batch
+
+
+def _row_logprobs(run: Run, batch: TrialBatch, scorer: torch.nn.Module) -> list[Tensor]:
+    rows: list[Tensor] = [torch.zeros(0)] * len(batch)
+    for micro, scores in _score(run, batch, scorer):
+        for index, row in enumerate(micro.rows.tolist()):
+            rows[row] = scores.logprobs[index][micro.response_mask[index]].cpu()
+    return rows
+
+
+@torch.no_grad()
+def _score(run: Run, batch: TrialBatch, scorer: torch.nn.Module):  # noqa: ANN202
+    """Yield (micro-batch, scores) over all rows, without gradients."""
+    for rows in _agreed_split(run, batch, range(len(batch))):
+        micro = batch.micro_batch(rows, run.device)
+        with run.accelerator.autocast():
+            yield micro, _forward(run, scorer, micro)
+
+
+def _forward(run: Run, scorer: torch.nn.Module, micro: MicroBatch) -> Scores:
+    temperature = run.config.sampling.temperature
+    return scorer(micro.input_ids, micro.attention_mask, micro.response_mask, temperature)
+
+
+def _agreed_split(run: Run, batch: TrialBatch, rows) -> list[list[int]]:  # noqa: ANN001
+    """Split rows into micro-batches, as many as the process that needs most; the surplus is empty."""
+    split = batch.split(rows, run.config.update.max_tokens_per_micro_batch)
+    most = int(run.max_over_ranks(torch.tensor(float(len(split)))))
+    return split + [[]] * (max(most, 1) - len(split))
+
+
+def _optimizer_step(run: Run, batch: TrialBatch, part: list[int]) -> Stats:
+    config = run.config.update
+    use_all = run.reference is not None or run.uses_critic
+    # Rows of equal-return groups have no gradient: they count in the normaliser and cost no forward pass.
+    active = part if use_all else [row for row in part if batch.has_signal[row]]
+    by_token = config.loss_aggregation == "token_mean"
+    units = batch.num_response_tokens(part) if by_token else len(part)
+    tokens, units, signal = run.sum_over_ranks(
+        torch.tensor([batch.num_response_tokens(part), units, float(batch.advantages[part].count_nonzero())])
+    ).tolist()
+    if tokens == 0 or (signal == 0 and not use_all):
+        return {"update/skipped": (1, 0)}
+    stats = _backward(run, batch, active, units, float(len(part)))
+    return stats | _step_optimizer(run)
+
+
+def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_rows: float) -> Stats:
+    """Accumulate the gradient of the global mean loss over `rows`; `units` is the global normaliser."""
+    config, world = run.config.update, run.accelerator.num_processes
+    global_rows = float(run.sum_over_ranks(torch.tensor(num_rows)))
+    totals: Stats = {}
+    splits = _agreed_split(run, batch, rows)
+    for index, chosen in enumerate(splits):
+        micro = batch.micro_batch(chosen, run.device)
+        last = index == len(splits) - 1
+        with nullcontext() if last else run.accelerator.no_sync(run.scorer):
+            scores = _forward(run, run.scorer, micro)
+            loss, stats = policy_gradient_loss(scores, micro, config)
+            # Data-parallel training averages gradients over processes; the factor undoes that.
+            loss = loss * (world / units)
+            if scores.values is not None:
+                row_weights = micro.response_mask.any(dim=1).float()
+                old = scores.values.detach() if micro.old_values is None else micro.old_values
+                critic = value_loss(scores.values, old, micro.returns, row_weights, config.value_clip)
+                loss = loss + critic * (world / global_rows)
+                stats["value_loss"] = (critic.item(), row_weights.sum().item())
+            stats["loss"] = (loss.item() / world, 0.0)
+            run.accelerator.backward(loss)
+        for name, (total, count) in stats.items():
+            before = totals.get(name, (0.0, 0.0))
+            worst = name.endswith("/max")
+            totals[name] = (max(before[0], total), 1.0) if worst else (before[0] + total, before[1] + count)
+    totals["loss"] = (totals["loss"][0], 1.0)
+    return totals
+
+
+def _step_optimizer(run: Run) -> Stats:
+    """Clip and step, unless the gradient is not finite."""
+    config = run.config.update
+    norm = float(run.accelerator.clip_grad_norm_(run.policy_parameters, config.max_grad_norm))
+    if run.critic_parameters:
+        critic_norm = float(run.accelerator.clip_grad_norm_(run.critic_parameters, config.max_grad_norm))
+        norm = norm if math.isfinite(critic_norm) else critic_norm
+    if not math.isfinite(norm):
+        run.optimizer.zero_grad()
+        return {"update/non_finite": (1, 0), "update/skipped": (1, 0)}
+    run.optimizer.step()
+    run.schedule.step()
+    run.optimizer.zero_grad()
+    run.progress.optimizer_steps += 1
+    return {"grad_norm": (norm, 1.0), "update/steps": (1, 0)}

@@ -1,0 +1,99 @@
+"""Supervised fine-tuning on demonstrations: how the tiny model learns the format and some skill.
+
+What lives here: the training loop on (prompt, response) rows. What does not: the rows (`demonstrations.py`).
+The loss counts response tokens only, as the policy gradient does.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from metarl_agents.config import Config
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.policy.padding import right_pad
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.scoring import TokenScorer
+from metarl_agents.rollout.tasks import TaskStream, mix
+from metarl_agents.training.demonstrations import Row, demonstrate
+
+ON_THE_FLY_TRIALS = 400
+ON_THE_FLY_STEPS = 150
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Settings of the warm start."""
+
+    steps: int = 1500
+    batch_size: int = 128
+    learning_rate: float = 2e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    seed: int = 0
+
+
+def warm_start(
+    policy: Policy,
+    rows: Sequence[Row],
+    config: WarmStartConfig,
+    on_step: Callable[[int, float, float], None] | None = None,
+) -> float:
+    """Fit the policy to demonstrations, in place, and return the last loss (nats a response token).
+
+    The learning rate rises over `warmup_steps` and falls to zero along a cosine. The order of rows is a function of
+    the seed alone.
+
+    Args:
+        policy: the model to teach, in fp32.
+        rows: (prompt ids, response ids) pairs; at least one.
+        config: steps, batch size, learning rate.
+        on_step: called with (step, loss, seconds since the start).
+    """
+    scorer = TokenScorer(policy.model).train()
+    optimizer = torch.optim.AdamW(scorer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, config))
+    rng = random.Random(config.seed)
+    started, loss_value = time.time(), math.nan
+    for step in range(config.steps):
+        batch = [rows[rng.randrange(len(rows))] for _ in range(config.batch_size)]
+        ids, attention, response = right_pad([p for p, _ in batch], [r for _, r in batch], policy.pad_id)
+        device = policy.model.device
+        scores = scorer(ids.to(device), attention.to(device), response.to(device))
+        loss = -scores.logprobs.sum() / response.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(scorer.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        loss_value = loss.item()
+        if on_step is not None:
+            on_step(step, loss_value, time.time() - started)
+    policy.model.eval()
+    return loss_value
+
+
+def _rate(step: int, config: WarmStartConfig) -> float:
+    rising = min(1.0, (step + 1) / max(1, config.warmup_steps))
+    return rising * 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, config.steps))))
+
+
+def warm_start_on_the_fly(policy: Policy, make_env: MakeEnv, config: Config) -> float:
+    """Teach a fresh tiny model an environment that no shipped model knows; return the last loss.
+
+    It learns from the environment's `player()`, or, where there is none, from parseable answers drawn from its
+    admissible actions. Takes seconds to a few minutes on a CPU; a function of the run's seed alone.
+
+    Raises:
+        ConfigError: the environment has neither a player nor admissible actions.
+    """
+    seeds = TaskStream(mix(1_000_003, config.run.seed), ON_THE_FLY_TRIALS).take(0)
+    rows = list(demonstrate(make_env, seeds, config.trial, policy.encode, policy.answer_ids, config.run.seed))
+    fitting = [(p, r) for p, r in rows if len(p) + len(r) <= (policy.context_length or len(p) + len(r))]
+    settings = WarmStartConfig(steps=ON_THE_FLY_STEPS, batch_size=64, warmup_steps=20, seed=config.run.seed)
+    return warm_start(policy, fitting, settings)

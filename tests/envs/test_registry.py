@@ -1,0 +1,111 @@
+"""Names and addresses: what resolves, and what the refusals say."""
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from metarl_agents.envs import Environment, make, register, registered, registry, resolve
+from metarl_agents.errors import ConfigError, UnknownEnvironmentError
+
+
+@pytest.fixture(autouse=True)
+def names_put_back(monkeypatch):
+    registered()
+    monkeypatch.setattr(registry, "_addresses", dict(registry._addresses))
+    registry._entry_points.cache_clear()
+    yield
+    registry._entry_points.cache_clear()
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "own_world_for_tests.py").write_text(
+        "from metarl_agents.envs import Environment\n"
+        "class World(Environment):\n"
+        "    def __init__(self, *, size=3): self.size = size\n"
+        "class Inner:\n"
+        "    class Deep(Environment): pass\n"
+        "number = 3\n"
+    )
+    (tmp_path / "own_broken_for_tests.py").write_text("import a_package_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_world_for_tests", None)
+
+
+def test_shipped_names_are_sorted_and_resolve():
+    names = registered()
+    assert names == sorted(names) and {"minesweeper", "two_doors"} <= set(names)
+    assert resolve("minesweeper").__name__ == "Minesweeper"
+    assert make("minesweeper", size=4, mines=2).size == 4
+
+
+def test_addresses_work_without_registration(own_module):
+    assert make("own_world_for_tests:World", size=5).size == 5
+    assert isinstance(make("own_world_for_tests:Inner.Deep"), Environment)
+
+
+def test_own_names_can_be_registered_once(own_module):
+    register("own", "own_world_for_tests:World")
+    assert "own" in registered() and make("own").size == 3
+    with pytest.raises(ConfigError, match='"own" is taken by own_world_for_tests:World'):
+        register("own", "elsewhere:World")
+    with pytest.raises(ConfigError, match='"minesweeper" is taken'):
+        register("minesweeper", "elsewhere:World")
+
+
+@pytest.mark.parametrize(("name", "address"), [("own", "no_colon"), ("own", "a:"), ("a:b", "a:B"), ("", "a:B")])
+def test_odd_names_and_addresses_are_refused(name, address):
+    with pytest.raises(ConfigError):
+        register(name, address)
+
+
+def test_an_unknown_name_gets_a_suggestion_the_list_and_the_address_hint():
+    with pytest.raises(UnknownEnvironmentError) as caught:
+        make("minesweper")
+    message = str(caught.value)
+    assert message.startswith('no environment is called "minesweper". Did you mean "minesweeper"?\nRegistered: ')
+    assert "two_doors" in message and '--env "my_package.module:MyEnv"' in message
+    with pytest.raises(KeyError, match="no environment is called"):
+        resolve("qqqq")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("no_such_module_here:World", 'There is no module "no_such_module_here"'),
+        ("metarl_agents.no_such_part:World", 'There is no module "metarl_agents.no_such_part"'),
+        ("own_world_for_tests:Wrld", 'has no "Wrld". Did you mean "World"?'),
+        ("own_world_for_tests:number", "is a int, but a class"),
+        ("own_broken_for_tests:World", 'needs "a_package_nobody_has", which is not installed'),
+        ("own_world_for_tests:not a name", "is no address"),
+    ],
+)
+def test_wrong_addresses_say_what_is_missing(own_module, address, message):
+    with pytest.raises(ConfigError) as caught:
+        resolve(address)
+    assert message in str(caught.value)
+
+
+def test_wrong_keywords_are_answered_with_those_accepted():
+    with pytest.raises(ConfigError, match=r"sise=3.*It takes: size, mines, max_clicks, reward_preset, wording\."):
+        make("minesweeper", sise=3)
+    with pytest.raises(ConfigError, match="It takes no keywords"):
+        make("two_doors", doors=3)
+
+
+def test_entry_points_of_other_packages_are_listed(own_module, monkeypatch):
+    point = metadata.EntryPoint("visitor", "own_world_for_tests:World", "metarl_agents.environments")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point] if group == point.group else [])
+    assert "visitor" in registered() and make("visitor").size == 3
+
+
+def test_listing_names_imports_no_environment():
+    code = (
+        "import sys; from metarl_agents.envs import registered; registered();"
+        "print([m for m in sys.modules if m.startswith('metarl_agents.environments.') or m in ('torch', 'numpy')])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
