@@ -26,6 +26,7 @@ from metarl_agents.tracking.writers import METRICS_FILE
 Series = dict[str, dict[int, float]]
 """Metric name to {step: value}."""
 
+_PREFIXES = ("train", "eval")
 _PASS = re.compile(r"pass@(\d+)$")
 # Okabe and Ito's palette, which colour-blind readers can tell apart; shapes repeat what colours say.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
@@ -34,27 +35,27 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _MAX_COLUMNS = 4.6, 3.7, 3
 
 
 def read_metrics(run: str | Path) -> dict[str, Series]:
-    """Read a run's `metrics.jsonl` as {prefix: {metric: {step: value}}}, of every pass@k that is a number.
+    """Read a run's `metrics.jsonl` as {"train" or "eval": {pass@k: {step: value}}}, nulls left out.
 
     A step that was logged twice counts as it was logged last; a torn last line is skipped.
 
     Raises:
-        ConfigError: the run has no such file, or it holds no pass@k of training.
+        ConfigError: the run has no such file, or it holds no pass@k.
     """
     path = Path(run) / METRICS_FILE
     if not path.is_file():
         raise ConfigError(f'"{run}" has no {METRICS_FILE}: give the folder of a training run.')
-    found: dict[str, Series] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, Series] = {prefix: defaultdict(dict) for prefix in _PREFIXES}
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             record = json.loads(line)
         except ValueError:
             continue
-        for name, value in record["metrics"].items():
+        for name, value in record["metrics"].items() if record["prefix"] in found else ():
             if _PASS.match(name) and value is not None:
                 found[record["prefix"]][name][record["step"]] = value
-    if not found["train"]:
-        raise ConfigError(f'"{path}" holds no pass@k of training: let the run log at least one step.')
+    if not any(found.values()):
+        raise ConfigError(f'"{path}" holds no pass@k: let the run log at least one step.')
     return found
 
 
@@ -104,12 +105,13 @@ def draw(methods: dict[str, list[dict[str, Series]]], *, window: int, output: st
         output: the picture; its ending decides the format.
     """
     plt = _pyplot()
-    columns = min(len(methods), _MAX_COLUMNS)
+    columns = 2 if len(methods) == 4 else min(len(methods), _MAX_COLUMNS)
     rows = -(-len(methods) // columns)
     size = (_PANEL_WIDTH * columns, _PANEL_HEIGHT * rows + 0.7)
     with plt.rc_context({"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False, "axes.spines.right": False}):
         figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
-        names = sorted({name for runs in methods.values() for run in runs for name in run["train"]}, key=_episodes)
+        logged = {name for runs in methods.values() for run in runs for prefix in _PREFIXES for name in run[prefix]}
+        names = sorted(logged, key=_episodes)
         for panel, (label, runs) in zip(grid.flat, methods.items(), strict=False):
             for index, name in enumerate(names):
                 _draw_metric(panel, name, index, runs, window)

@@ -26,7 +26,8 @@ What a move does:
 - Opening a cell with a mine next to it shows that cell's number alone.
 - Opening a mine loses the attempt at once.
 - Choosing a cell that is open already, or off the board, changes nothing and uses up the move.
-The first cell has been opened for you."""
+The first cell has been opened for you.
+An answer names one cell in the form (row, col)."""
 
 _PLAY = """\
 Now choose the next cell. First reason step by step: which closed cells do the numbers prove safe, and which must be \

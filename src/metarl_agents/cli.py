@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -23,6 +24,10 @@ class _Parser(argparse.ArgumentParser):
     """Raises one sentence instead of printing usage and leaving."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
+        flag = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
+        if message.startswith("unrecognized") and flag.startswith("-"):
+            near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+            raise ConfigError(f"there is no flag `{flag}`." + (f" Did you mean `{near[0]}`?" if near else ""))
         raise ConfigError(f"{message} (`--help` lists all settings).")
 
 
@@ -90,7 +95,7 @@ def _convert_bool(name: str, value: Any) -> bool:
 def _convert_number(name: str, value: Any, kind: type) -> int | float:
     try:
         number = float(value)
-        if isinstance(value, bool) or number != number or (kind is int and number != int(number)):
+        if isinstance(value, bool) or not math.isfinite(number) or (kind is int and number != int(number)):
             raise ValueError
         return int(value) if kind is int and isinstance(value, str) and value.isdigit() else kind(number)
     except (TypeError, ValueError, OverflowError):
@@ -98,11 +103,14 @@ def _convert_number(name: str, value: Any, kind: type) -> int | float:
         raise ConfigError(f"`{name}` is {value!r}, but must be {noun}.") from None
 
 
-def build_parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with `--config` and one flag per setting."""
+def build_parser(description: str, only: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """Return a parser with `--config` and one flag per setting, or with the flags of the settings in `only`."""
     parser = _Parser(description=description, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--config", metavar="FILE.yaml", help="settings in YAML; flags win over it")
+    if only is None:
+        parser.add_argument("--config", metavar="FILE.yaml", help="settings in YAML; flags win over it")
     for name, (kind, item) in settings().items():
+        if only is not None and name not in only:
+            continue
         default = item.default if item.default is not MISSING else item.default_factory()
         flags = [f"--{name}", *(f"--{alias}" for alias in item.metadata["aliases"])]
         choices = f" {{{', '.join(map(str, get_args(kind)))}}}" if get_origin(kind) is Literal else ""
@@ -131,30 +139,94 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return dict(values or {})
 
 
+Defaults = str | Path | dict[str, Any] | Callable[[dict[str, Any]], dict[str, Any]]
+"""A YAML file, a mapping, or a function of all flags that were given (extra ones too) that returns a mapping."""
+
+
 def parse_config(
-    argv: Sequence[str] | None = None, *, description: str = "", defaults: str | Path | dict[str, Any] | None = None
+    argv: Sequence[str] | None = None, *, description: str = "", defaults: Defaults | None = None
 ) -> Config:
     """Read a recipe's settings: its defaults, then `--config`, then flags.
 
     Args:
         argv: the flags; default: `sys.argv[1:]`.
         description: shown by `--help`.
-        defaults: what the recipe does without flags, as a YAML file or a mapping.
+        defaults: what the recipe does without flags.
 
     Raises:
         ConfigError: an unknown flag or key, or a value that does not fit.
     """
-    chosen = vars(build_parser(description).parse_args(sys.argv[1:] if argv is None else list(argv)))
-    layers = [read_yaml(defaults) if isinstance(defaults, (str, Path)) else dict(defaults or {})]
-    if path := chosen.pop("config"):
-        layers = [read_yaml(path)]
-    layers.append({name: value for name, value in chosen.items() if value is not None})
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged |= coerce(layer)
-    config = Config.from_flat(merged)
+    return parse_with_extras(argv, build_parser(description), defaults)[0]
+
+
+def parse_with_extras(
+    argv: Sequence[str] | None, parser: argparse.ArgumentParser, defaults: Defaults | None = None
+) -> tuple[Config, dict[str, Any]]:
+    """Read settings, and the flags that a recipe has added to `build_parser`'s.
+
+    Args:
+        argv: the flags; None: `sys.argv[1:]`.
+        parser: what `build_parser` returned, with further arguments of names that are no settings.
+        defaults: what the recipe does without flags.
+
+    Returns:
+        (settings, {name: value} of the further arguments).
+
+    Raises:
+        ConfigError: an unknown flag or key, or a value that does not fit.
+    """
+    given = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
+    path = given.pop("config", None)
+    known = settings()
+    extras = {name: value for name, value in given.items() if name not in known}
+    flags = coerce({name: value for name, value in given.items() if name in known and value is not None})
+    weaker = read_yaml(path) if path else _read_defaults(defaults, flags | extras)
+    config = Config.from_flat(coerce(weaker) | flags)
     config.check()
-    return config
+    return config, extras
+
+
+def _read_defaults(defaults: Defaults | None, flags: dict[str, Any]) -> dict[str, Any]:
+    if callable(defaults):
+        return defaults(flags)
+    return read_yaml(defaults) if isinstance(defaults, (str, Path)) else dict(defaults or {})
+
+
+RUN_FILE = "config.yaml"
+TRIAL_SETTINGS = (
+    "env",
+    "env_kwargs",
+    "wording",
+    "max_turns",
+    "num_episodes",
+    "memory",
+    "max_prompt_tokens",
+    "max_new_tokens_per_turn",
+)
+"""What a model that was trained in a run expects of its trials."""
+
+
+def run_settings(folder: str | Path) -> dict[str, Any]:
+    """Return the `TRIAL_SETTINGS` of the run that made the model in `folder`, or {} where no run did.
+
+    The settings of a `checkpoint-<step>` stand one folder up.
+    """
+    folder = Path(folder).expanduser()
+    places = [folder, *([folder.absolute().parent] if folder.name.startswith("checkpoint-") else [])]
+    file = next((place / RUN_FILE for place in places if (place / RUN_FILE).is_file()), None)
+    values = read_yaml(file) if file else {}
+    # A model folder may hold a `config.yaml` that is nobody's run.
+    if not {"env", "model_name_or_path"} <= set(values):
+        return {}
+    return {name: values[name] for name in TRIAL_SETTINGS if name in values}
+
+
+def trial_defaults(preset: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a trial: `preset`'s `TRIAL_SETTINGS`, less `env_kwargs` where `flags` change the `env`."""
+    chosen = {name: preset[name] for name in TRIAL_SETTINGS if name in preset}
+    if flags.get("env", chosen.get("env")) != chosen.get("env"):
+        chosen.pop("env_kwargs", None)
+    return chosen
 
 
 def coerce(values: dict[str, Any]) -> dict[str, Any]:

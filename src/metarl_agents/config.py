@@ -274,7 +274,7 @@ class Config:
                 f"`group_size` is {trial.group_size}, but `{credit.advantages}` compares a trial with the other trials "
                 "of its group and needs at least 2: set `--group_size 8`, or choose `--advantages reinforce` or `ppo`."
             )
-        allowed = [f"pass@{k}" for k in range(1, trial.num_episodes + 1)] + ["reward"]
+        allowed = [f"pass@{k}" for k in range(1, trial.num_episodes + 1)]
         if run.load_best_model_at_end and run.metric_for_best_model not in allowed:
             raise ConfigError(
                 f"`metric_for_best_model` is {run.metric_for_best_model!r}, but a run with {trial.num_episodes} "

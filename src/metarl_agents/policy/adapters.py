@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from metarl_agents.config import ModelConfig
-from metarl_agents.errors import ConfigError
+from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
 
@@ -39,6 +41,31 @@ def add_adapters(policy: Policy, config: ModelConfig) -> None:
     except ValueError as error:
         raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
     disable_dropout(policy.model)
+
+
+def load_saved_weights(policy: Policy, folder: str | Path) -> None:
+    """Give the policy the weights (or, where it has adapters, the adapters) that `Policy.save` wrote to `folder`.
+
+    Raises:
+        CheckpointError: the folder's weights do not fit this policy.
+    """
+    try:
+        if hasattr(policy.model, "peft_config"):
+            from peft import load_peft_weights, set_peft_model_state_dict
+
+            set_peft_model_state_dict(policy.model, load_peft_weights(str(folder), device="cpu"))
+        else:
+            saved = type(policy.model).from_pretrained(folder, dtype=policy.model.dtype)
+            policy.model.load_state_dict(saved.state_dict())
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"the weights in {folder} do not fit this policy: {reason}") from None
+
+
+def has_nameless_base(folder: str | Path) -> bool:
+    """Whether `folder` holds adapters of a model that was never saved under a name, so that it must be made again."""
+    file = Path(folder) / "adapter_config.json"
+    return file.is_file() and not json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
 
 
 class Reference:

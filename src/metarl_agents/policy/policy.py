@@ -127,13 +127,15 @@ class Policy:
     @contextmanager
     def _sampling_config(self, sampling: Sampling) -> Iterator[None]:
         """Put our complete generation config in the model's place, so that nothing of its own leaks in."""
-        own, was_training = self.model.generation_config, self.model.training
-        self.model.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
+        # Adapters read the config of the model they are on, and write it back there: so it is put there, not on them.
+        base = self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
+        own, was_training = base.generation_config, self.model.training
+        base.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
         self.model.eval()
         try:
             yield
         finally:
-            self.model.generation_config = own
+            base.generation_config = own
             self.model.train(was_training)
 
 

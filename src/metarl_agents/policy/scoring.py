@@ -51,30 +51,32 @@ class TokenScorer(nn.Module):
             response_mask: (B, L) bool, tokens the policy chose; column 0 is never one.
             temperature: logits are divided by it, as when the tokens were sampled.
         """
-        hidden = self._hidden(input_ids, attention_mask)  # (B, L, H)
+        states, hidden = self._states(input_ids, attention_mask)
         # Token j is predicted at position j - 1. Flat indices, because their backward pass is a plain index_add.
         tokens = response_mask.flatten().nonzero().squeeze(-1)  # (n,)
-        chosen = hidden.flatten(0, 1).index_select(0, tokens - 1)  # (n, H)
+        chosen = states.flatten(0, 1).index_select(0, tokens - 1)  # (n, H)
         targets = input_ids.flatten()[tokens]  # (n,)
         logprobs, entropy = self._score(chosen, targets, temperature)
-        blank = torch.zeros(input_ids.numel(), device=hidden.device)
+        blank = torch.zeros(input_ids.numel(), device=states.device)
         return Scores(
             logprobs=blank.index_copy(0, tokens, logprobs).view_as(input_ids),
             entropy=blank.index_copy(0, tokens, entropy).view_as(input_ids),
             values=self._values(hidden, input_ids, attention_mask, response_mask),
         )
 
-    def _hidden(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def _states(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what `_score` reads, (B, L, H) or logits where the head is not plain, and what the critic reads."""
         base = _base_model(self.model)
-        backbone = getattr(base, base.base_model_prefix) if self._plain_head else base
         # Right padding follows the real tokens, so causal attention and positions 0, 1, 2, ... need no help.
         # A row without any real token (an empty micro-batch) attends to its first column.
         attention_mask = attention_mask.clone()
         attention_mask[:, 0] = True
-        mask = attention_mask.long()
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask.long(), "use_cache": False}
         if self._plain_head:
-            return backbone(input_ids=input_ids, attention_mask=mask, use_cache=False).last_hidden_state
-        return backbone(input_ids=input_ids, attention_mask=mask, use_cache=False).logits
+            hidden = getattr(base, base.base_model_prefix)(**inputs).last_hidden_state
+            return hidden, hidden
+        output = base(**inputs, output_hidden_states=self.critic is not None)
+        return output.logits, output.hidden_states[-1] if self.critic is not None else None
 
     def _score(self, chosen: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         head = _base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
@@ -90,9 +92,9 @@ class TokenScorer(nn.Module):
         return torch.cat(logprobs), torch.cat(entropies)
 
     def _values(
-        self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor, response_mask: Tensor
+        self, hidden: Tensor | None, input_ids: Tensor, attention_mask: Tensor, response_mask: Tensor
     ) -> Tensor | None:
-        if self.critic is None:
+        if self.critic is None or hidden is None:
             return None
         last_prompt = (response_mask.int().argmax(dim=1) - 1).clamp(min=0)  # (B,)
         return self.critic(hidden, input_ids, attention_mask, last_prompt)
@@ -112,22 +114,40 @@ def _base_model(model: Any) -> Any:
 def _head_is_plain(model: Any) -> bool:
     """Whether logits are the output embedding of the last hidden state and nothing more.
 
-    Some families scale or cap their logits after the head; for those the whole forward pass is used. Asked of the
-    model itself on one token, so that no list of families has to be kept.
+    Some families scale or cap their logits after the head, or scale what goes into it; for those the whole forward
+    pass is used. Asked of the model itself, so that no list of families has to be kept: a few tokens are run with
+    the head's output replaced by a wide ramp, which shows any later change whatever the weights are.
     """
     base = _base_model(model)
     head = base.get_output_embeddings()
     backbone = getattr(base, base.base_model_prefix, None)
     if head is None or backbone is None or backbone is base:
         return False
+    read: list[Tensor] = []
+    written: list[Tensor] = []
+
+    def replace(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        ramp = torch.linspace(-100, 100, output.shape[-1], dtype=output.dtype, device=output.device)
+        read.append(inputs[0])
+        written.append(ramp.expand_as(output))
+        return written[0]
+
     was_training = base.training
     base.eval()
-    with torch.no_grad():
-        ids = torch.zeros((1, 1), dtype=torch.long, device=head.weight.device)
-        whole = base(input_ids=ids, use_cache=False).logits
-        parts = head(backbone(input_ids=ids, use_cache=False).last_hidden_state)
-    base.train(was_training)
-    return whole.shape == parts.shape and torch.allclose(whole.float(), parts.float(), rtol=1e-3, atol=1e-3)
+    hook = head.register_forward_hook(replace)
+    try:
+        with torch.no_grad():
+            ids = torch.arange(min(4, head.weight.shape[0]), device=head.weight.device).view(1, -1)
+            logits = base(input_ids=ids, use_cache=False).logits
+            hidden = backbone(input_ids=ids, use_cache=False).last_hidden_state
+    finally:
+        hook.remove()
+        base.train(was_training)
+    return bool(read) and _same(read[0], hidden) and _same(written[0], logits)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.float(), other.float(), rtol=1e-3, atol=1e-3)
 
 
 def disable_dropout(module: nn.Module) -> None:

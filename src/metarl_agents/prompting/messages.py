@@ -45,7 +45,7 @@ def play_messages(
         wording.initial.format(observation=current.initial_observation) if wording.initial else "",
         memory_text(past, page.memory, wording),
         wording.entry_separator.join(piece for piece in (heading, history) if piece),
-        _newest(current, wording, bool(history)),
+        _newest(current, wording, bool(history) and wording.full_observations > 0),
         wording.admissible.format(actions="\n".join(admissible)) if admissible and wording.admissible else "",
         wording.play_request,
     ]
@@ -61,7 +61,7 @@ def reflect_messages(page: Page, episode: Episode, drop: int = 0) -> Messages:
         page.rules,
         wording.initial.format(observation=episode.initial_observation) if wording.initial else "",
         wording.entry_separator.join(piece for piece in (heading, history) if piece),
-        _newest(episode, wording, bool(history)),
+        _newest(episode, wording, bool(history) and wording.reflect_full_observations > 0),
         wording.reflect_note.format(outcome=outcome_text(episode, wording)),
         wording.reflect_request,
     ]
@@ -87,9 +87,9 @@ def _history(episode: Episode, wording: Wording, window: int, full: int, drop: i
     return wording.entry_separator.join(entries)
 
 
-def _newest(episode: Episode, wording: Wording, has_history: bool) -> str:
-    """Return the newest observation, unless the initial one or the history's last entry already shows it."""
-    if has_history and "{observation}" in wording.history_entry:
+def _newest(episode: Episode, wording: Wording, history_is_full: bool) -> str:
+    """Return the newest observation, unless the initial one or the history's last entry already shows it in full."""
+    if history_is_full and "{observation}" in wording.history_entry:
         return ""
     if not episode.turns and wording.initial:
         return ""

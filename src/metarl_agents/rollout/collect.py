@@ -69,11 +69,30 @@ def collect_trials(
     return [runner.trial for runner in runners]
 
 
-def _fit(runner: TrialRunner, speaker: Speaker, limit: int) -> tuple[tuple[int, ...], bool] | None:
-    """Return (prompt ids, whether history was dropped), or None where even the shortest prompt is too long."""
-    for drop in range(runner.max_drop + 1):
-        prompt = speaker.encode(runner.messages(drop))
-        if len(prompt) <= limit:
+def fit_prompt(
+    encode: Callable[[Messages], tuple[int, ...]],
+    messages: Callable[[int], Messages],
+    max_drop: int,
+    limit: int | None,
+) -> tuple[tuple[int, ...], bool] | None:
+    """Return (prompt ids, whether history was dropped), or None where even the shortest prompt is too long.
+
+    Args:
+        encode: turns messages into ids.
+        messages: the prompt with so many history entries left out, oldest first.
+        max_drop: entries that can be left out.
+        limit: tokens that fit; None for any number.
+    """
+    for drop in range(max_drop + 1):
+        prompt = encode(messages(drop))
+        if limit is None or len(prompt) <= limit:
             return prompt, drop > 0
-    runner.prompt_does_not_fit()
     return None
+
+
+def _fit(runner: TrialRunner, speaker: Speaker, limit: int) -> tuple[tuple[int, ...], bool] | None:
+    """Return the runner's next prompt, or None after telling it that none fits."""
+    fitted = fit_prompt(speaker.encode, runner.messages, runner.max_drop, limit)
+    if fitted is None:
+        runner.prompt_does_not_fit()
+    return fitted

@@ -128,12 +128,15 @@ class TrialRunner:
         if parsed is None:
             return
         action = parsed[0]
+        shown: str = self._page.wording.no_action
         result: StepResult | None = None
         if action is not None:
-            result = self._guarded(lambda: _checked_step(self._env.step(action)))
-            if result is None:
+            show = self._page.wording.show_action
+            stepped = self._guarded(lambda: (show(action), _checked_step(self._env.step(action))))
+            if stepped is None:
                 return
-        self._record(prompt_ids, response, shortened, action, result)
+            shown, result = stepped
+        self._record(prompt_ids, response, shortened, action, shown, result)
         if result is not None and (ending := _outcome(result)) is not None:
             self._close_episode(ending)
         elif len(self._episode.turns) >= self._config.max_turns:
@@ -145,10 +148,10 @@ class TrialRunner:
         response: Response,
         shortened: bool,
         action: Any | None,
+        shown: str,
         result: StepResult | None,
     ) -> None:
         invalid = action is None or bool(result is not None and result.info.get("invalid"))
-        wording = self._page.wording
         reward, row_penalty = self._with_penalties(result.reward if result else 0.0, invalid, response)
         episode = self._episode
         episode.turns.append(
@@ -158,7 +161,7 @@ class TrialRunner:
                 prompt_ids=prompt_ids,
                 response=response,
                 action=action,
-                shown_action=wording.no_action if action is None else wording.show_action(action),
+                shown_action=shown,
                 reward=reward,
                 row_penalty=row_penalty,
                 invalid=invalid,
@@ -231,12 +234,12 @@ class TrialRunner:
         """Run environment code; on an exception, a time-out or nonsense, mark the trial as crashed and return None."""
         try:
             return call_with_timeout(call, self._timeout)
-        except Exception as error:  # any failure of a user's environment is ordinary weather
+        except (Exception, SystemExit) as error:  # any failure of a user's environment is ordinary weather
             self.trial.error = f"{type(error).__name__}: {error}"
-            if self.trial.episodes:
-                self._episode.outcome = Outcome.CRASHED
-            else:
-                self.trial.episodes.append(Episode(initial_observation="", outcome=Outcome.CRASHED))
+            if not self.trial.episodes or self._episode.outcome is not None:
+                # It failed before a new episode opened; what was played before stays as it was.
+                self.trial.episodes.append(Episode(initial_observation=""))
+            self._episode.outcome = Outcome.CRASHED
             self._reflecting = False
             self._finish()
             return None
@@ -258,7 +261,7 @@ def _checked_start(answer: Any) -> tuple[str, dict[str, Any]]:
     observation, info = answer
     if not isinstance(observation, str):
         raise TypeError(f"reset/restart returned an observation of type {type(observation).__name__}, not str")
-    return observation, dict(info or {})
+    return observation, _checked_info(info)
 
 
 def _checked_step(answer: Any) -> StepResult:
@@ -268,7 +271,15 @@ def _checked_step(answer: Any) -> StepResult:
         raise ValueError(f"step returned the reward {reward}")
     if not isinstance(observation, str):
         raise TypeError(f"step returned an observation of type {type(observation).__name__}, not str")
-    return StepResult(observation, reward, bool(terminated), bool(truncated), dict(info or {}))
+    return StepResult(observation, reward, bool(terminated), bool(truncated), _checked_info(info))
+
+
+def _checked_info(info: Any) -> dict[str, Any]:
+    info = dict(info or {})
+    listed = info.get("admissible_actions") or ()
+    if isinstance(listed, str) or not all(isinstance(action, str) for action in listed):
+        raise TypeError('info["admissible_actions"] is not a list of texts')
+    return info
 
 
 def _outcome(result: StepResult) -> Outcome | None:

@@ -34,7 +34,12 @@ def evaluation_seeds(split: str, count: int, listed: Sequence[int] | None = None
         split: "validation" or "test".
         count: number of tasks; a listed split that is smaller gives all it has.
         listed: the split's own task list, where `--tasks` brings one.
+
+    Raises:
+        ConfigError: there is no such split.
     """
+    if split not in SPLITS[1:]:
+        raise ConfigError(f'there is no evaluation split "{split}": choose {" or ".join(SPLITS[1:])}.')
     if listed is not None:
         return list(listed)[:count]
     first = SPLITS.index(split) * _RANGE
@@ -75,11 +80,15 @@ def load_task_list(source: str | None) -> dict[str, list[int] | None]:
     rows = _read_rows(source)
     lists: dict[str, list[int] | None] = {}
     for split in SPLITS:
-        seeds = [row["seed"] for row in rows if row.get("split", "train") == split]
+        # A file in which only some rows name a split holds None in the others.
+        seeds = [row["seed"] for row in rows if (row.get("split") or "train") == split]
         lists[split] = seeds or None
+    unknown = sorted({str(row["split"]) for row in rows if row.get("split")} - set(SPLITS))
+    if unknown:
+        raise ConfigError(f'`tasks` source {source} has a split "{unknown[0]}": name it one of {", ".join(SPLITS)}.')
     if not rows or lists["train"] is None:
         raise ConfigError(f"`tasks` source {source} has no training rows: give it a column `seed` of whole numbers.")
-    if not all(isinstance(row["seed"], int) and row["seed"] >= 0 for row in rows):
+    if not all(type(row["seed"]) is int and row["seed"] >= 0 for row in rows):
         raise ConfigError(f"`tasks` source {source} must hold whole numbers >= 0 in its column `seed`.")
     shared = set(lists["train"]) & (set(lists["validation"] or ()) | set(lists["test"] or ()))
     if shared:
@@ -97,8 +106,7 @@ def _read_rows(source: str) -> list[dict]:
             loaded = datasets.load_dataset("json", data_files=source, split="train")
         else:
             splits = datasets.load_dataset(source)
-            rows = [{"split": name, **row} for name, part in splits.items() for row in part]
-            loaded = rows
+            loaded = [{**row, "split": row.get("split") or name} for name, part in splits.items() for row in part]
     except Exception as error:
         raise ConfigError(f"cannot read the task list {source}: {' '.join(str(error).split())[:300]}") from None
     rows = [dict(row) for row in loaded]

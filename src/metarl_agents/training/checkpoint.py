@@ -57,17 +57,19 @@ def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
     Raises:
         CheckpointError: the disk refuses; what was there before is untouched and the half-written folder is removed.
     """
+    from safetensors import SafetensorError
+
     temporary = target.with_name(f".tmp-{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
-        old = target.with_name(f".old-{target.name}")
-        if target.exists():
-            os.replace(target, old)
-        os.replace(temporary, target)
-        shutil.rmtree(old, ignore_errors=True)
-    except (OSError, RuntimeError) as error:  # safetensors and torch report a full disk as RuntimeError
+        _put_in_place(temporary, target)
+    except (
+        OSError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:  # torch and safetensors have their own words for a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"cannot write {target}: {' '.join(str(error).split())[:200]} Free some space or choose another "
@@ -76,6 +78,22 @@ def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _put_in_place(temporary: Path, target: Path) -> None:
+    """Rename `temporary` to `target`; what stood there is deleted only afterwards, or put back."""
+    old = target.with_name(f".old-{target.name}")
+    shutil.rmtree(old, ignore_errors=True)
+    if not target.exists():
+        os.replace(temporary, target)
+        return
+    os.replace(target, old)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_trainer_state(folder: Path, progress: Progress, optimizer: Any, schedule: Any) -> None:
@@ -98,6 +116,25 @@ def read_progress(folder: Path) -> Progress:
         raise CheckpointError(f"{folder} is not a whole checkpoint ({type(error).__name__}: {error}).") from None
 
 
+def read_critic(critic: Any, folder: Path) -> None:
+    """Load the critic's weights that were saved beside the policy's.
+
+    Raises:
+        CheckpointError: there are none, or they belong to another kind of critic.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    file = folder / CRITIC_FOLDER / "model.safetensors"
+    try:
+        load_model(critic, str(file))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"the critic {file} cannot be read ({reason}): resume with the `--advantages` and `--critic` of its run."
+        ) from None
+
+
 def read_optimizer(folder: Path) -> dict[str, Any]:
     """Read the optimizer's and the schedule's state; tensors only, no code is run.
 
@@ -108,6 +145,22 @@ def read_optimizer(folder: Path) -> dict[str, Any]:
         return torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch reports damage in many types
         raise CheckpointError(f"{folder / OPTIMIZER_FILE} cannot be read ({type(error).__name__}).") from None
+
+
+def load_optimizer(folder: Path, optimizer: Any, schedule: Any) -> None:
+    """Put the optimizer and the schedule back to where the checkpoint left them.
+
+    Raises:
+        CheckpointError: the file is broken, or belongs to a run with other trainable parts.
+    """
+    state = read_optimizer(folder)
+    try:
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / OPTIMIZER_FILE} does not fit this run ({error}): resume with the settings of its run."
+        ) from None
 
 
 def check_whole(folder: Path) -> None:
@@ -121,8 +174,10 @@ def check_whole(folder: Path) -> None:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise CheckpointError(f"{folder} holds no *.safetensors weights.")
-    for file in weights:
+    for file in (*weights, *folder.glob("*/*.safetensors")):
         _check_safetensors(file)
+    for file in folder.glob("*.json"):
+        _check_json(file)
 
 
 def newest_whole(output_dir: Path, report: Callable[[str], None]) -> Path:
@@ -146,8 +201,10 @@ def prune(output_dir: Path, limit: int | None, keep: int | None) -> None:
         return
     folders = list_checkpoints(output_dir)
     spare = [folder for folder in folders if folder.name != f"checkpoint-{keep}"]
-    allowed = limit - (len(folders) - len(spare))
-    for folder in spare[: max(0, len(spare) - max(allowed, 1))]:
+    # The newest always stays, to resume from: with the best one elsewhere, a limit of 1 keeps two.
+    newest = spare[-1:] == folders[-1:]
+    allowed = max(limit - (len(folders) - len(spare)), int(newest))
+    for folder in spare[: max(0, len(spare) - allowed)]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -159,4 +216,11 @@ def _check_safetensors(file: Path) -> None:
             for name in tensors.keys():  # noqa: SIM118 - not a mapping
                 tensors.get_slice(name)
     except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} is damaged ({error}).") from None
+
+
+def _check_json(file: Path) -> None:
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} is damaged ({error}).") from None

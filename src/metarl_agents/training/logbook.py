@@ -58,6 +58,7 @@ def _speed(run: Run, metrics: dict[str, float], seconds: dict[str, float]) -> di
     return {
         "learning_rate": run.schedule.get_last_lr()[0],
         "time/generate": seconds["generate"],
+        "time/env": seconds["env"],
         "time/train": seconds["train"],
         "step_time": sum(seconds.values()),
         "tokens_per_second/generate": tokens / max(seconds["generate"], 1e-9),

@@ -46,10 +46,11 @@ def policy_gradient_loss(scores: Scores, micro: MicroBatch, config: UpdateConfig
     Source: PPO, arXiv 1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5; k3 estimator as in GRPO, arXiv
     2402.03300, eq. 4.
     """
-    weights = token_weights(micro.response_mask, config.loss_aggregation)  # (b, L)
-    old = scores.logprobs.detach() if micro.old_logprobs is None else micro.old_logprobs
-    # Masked positions hold 0 on both sides, so their ratio is 1 and their weight 0.
-    ratio = (scores.logprobs - old).clamp(-20, 20).exp()
+    mask = micro.response_mask
+    weights = token_weights(mask, config.loss_aggregation)  # (b, L)
+    logprobs, entropy = _blanked(scores.logprobs, mask), _blanked(scores.entropy, mask)
+    old = logprobs.detach() if micro.old_logprobs is None else _blanked(micro.old_logprobs, mask)
+    ratio = (logprobs - old).clamp(-20, 20).exp()
     advantages = micro.advantages[:, None]  # (b, 1)
     clipped_ratio = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     token_loss = torch.maximum(-advantages * ratio, -advantages * clipped_ratio)
@@ -58,13 +59,13 @@ def policy_gradient_loss(scores: Scores, micro: MicroBatch, config: UpdateConfig
         token_loss = torch.where(advantages < 0, bounded, token_loss)
     loss = (weights * token_loss).sum()
     if config.entropy_coef:
-        loss = loss - config.entropy_coef * (weights * scores.entropy * micro.entropy_weight[:, None]).sum()
-    stats = _ratio_stats(ratio.detach(), advantages, micro.response_mask, config)
-    stats |= _score_stats(scores, micro)
+        loss = loss - config.entropy_coef * (weights * entropy * micro.entropy_weight[:, None]).sum()
+    stats = _ratio_stats(ratio.detach(), advantages, mask, config)
+    stats |= _score_stats(logprobs.detach(), entropy.detach(), micro)
     if micro.reference_logprobs is not None:
-        kl = kl_to_reference(scores.logprobs, micro.reference_logprobs)
+        kl = kl_to_reference(logprobs, _blanked(micro.reference_logprobs, mask))
         loss = loss + config.beta * (weights * kl).sum()
-        stats["kl"] = ((kl.detach() * micro.response_mask).sum().item(), stats["entropy"][1])
+        stats["kl"] = (kl.detach().sum().item(), stats["entropy"][1])
     return loss, stats
 
 
@@ -93,12 +94,16 @@ def _ratio_stats(ratio: Tensor, advantages: Tensor, mask: Tensor, config: Update
     return {"clip_ratio/low_mean": (float(low.sum()), tokens), "clip_ratio/high_mean": (float(high.sum()), tokens)}
 
 
-def _score_stats(scores: Scores, micro: MicroBatch) -> Stats:
-    mask = micro.response_mask
-    tokens = float(mask.sum())
-    gap = ((scores.logprobs.detach() - micro.sampled_logprobs).abs() * mask).double()
+def _blanked(values: Tensor, mask: Tensor) -> Tensor:
+    """Return `values` with 0 outside the response, so that no filler (not even NaN) reaches loss or gradient."""
+    return torch.where(mask, values, 0.0)
+
+
+def _score_stats(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Stats:
+    tokens = float(micro.response_mask.sum())
+    gap = (logprobs - _blanked(micro.sampled_logprobs, micro.response_mask)).abs().double()
     return {
-        "entropy": (scores.entropy.detach().sum().item(), tokens),
+        "entropy": (entropy.sum().item(), tokens),
         "sampling/logp_difference/mean": (gap.sum().item(), tokens),
         "sampling/logp_difference/max": (gap.max().item() if tokens else 0.0, 1.0),
     }

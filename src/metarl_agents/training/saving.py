@@ -6,13 +6,13 @@ import json
 import platform
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metarl_agents._version import __version__
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError
+from metarl_agents.policy.adapters import load_saved_weights
 from metarl_agents.training.checkpoint import (
     check_whole,
     checkpoint_folder,
@@ -47,6 +47,25 @@ def open_output_dir(config: Config) -> tuple[Path, Path | None]:
         raise CheckpointError(f"there is no checkpoint {checkpoint}: give a `checkpoint-<step>` folder, or `latest`.")
     check_whole(checkpoint)
     return Path(run.output_dir) if run.output_dir else checkpoint.parent, checkpoint
+
+
+def agree_on_output_dir(config: Config) -> tuple[Path, Path | None]:
+    """`open_output_dir`, done by the main process alone: the others get its answer, or its error."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    state = PartialState()
+    answer: list[Any] = [None]
+    if state.is_main_process:
+        try:
+            answer = [open_output_dir(config)]
+        except (ConfigError, CheckpointError) as error:
+            answer = [error]
+    if state.num_processes > 1:
+        broadcast_object_list(answer)
+    if isinstance(answer[0], Exception):
+        raise answer[0]
+    return answer[0]
 
 
 def describe_run_folder(run: Run) -> None:
@@ -106,11 +125,7 @@ def finish_run(run: Run) -> None:
 
 
 def _load_best(run: Run) -> None:
-    from metarl_agents.policy.loading import load_policy
-
-    best = checkpoint_folder(run.output_dir, run.progress.best_step)
-    loaded = load_policy(replace(run.config.model, model_name_or_path=str(best), gguf_file=None))
-    run.policy.model.load_state_dict(loaded.model.state_dict())
+    load_saved_weights(run.policy, checkpoint_folder(run.output_dir, run.progress.best_step))
     run.logger.message(
         f"The final model is the one after step {run.progress.best_step}, best by validation "
         f"{run.config.run.metric_for_best_model} ({run.progress.best_metric:.3f})."
@@ -123,10 +138,14 @@ def _new_folder(config: Config) -> Path:
     folder = Path(config.run.output_dir)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"`output_dir` {folder} is a file: choose a folder.")
-    if list_checkpoints(folder) or (folder / "metrics.jsonl").exists():
+    if list_checkpoints(folder):
         raise ConfigError(
             f"`output_dir` {folder} already holds a run: add `--resume_from_checkpoint latest` to go on with it, or "
             "choose another folder."
+        )
+    if (folder / "metrics.jsonl").exists():
+        raise ConfigError(
+            f"`output_dir` {folder} already holds a run, one without a checkpoint: delete it or choose another folder."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

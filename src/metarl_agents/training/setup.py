@@ -18,18 +18,19 @@ from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import tiny_model_name
 from metarl_agents.errors import ConfigError
-from metarl_agents.policy.adapters import Reference, add_adapters
+from metarl_agents.policy.adapters import Reference, add_adapters, has_nameless_base, load_saved_weights
 from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.schedules import learning_rate_schedule
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.sharding import settle_deepspeed_accelerator
 from metarl_agents.policy.value import build_critic
 from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
-from metarl_agents.training.checkpoint import CRITIC_FOLDER, Progress, read_optimizer, read_progress
+from metarl_agents.training.checkpoint import CRITIC_FOLDER, Progress, load_optimizer, read_critic, read_progress
 from metarl_agents.training.credit import needs_values
 from metarl_agents.training.saving import describe_run_folder, resume_differences
-from metarl_agents.training.warm_start import warm_start_on_the_fly
+from metarl_agents.training.warm_start import tiny_policy_on_the_fly
 
 
 @dataclass
@@ -108,16 +109,12 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
     """
     task_lists = load_task_list(config.trial.tasks)
     accelerator = _accelerator(config)
-    policy = policy or _policy(config, make_env, resume)
-    _check_fits(config, policy)
+    policy, reference = _policy_and_reference(config, make_env, policy, resume)
     critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
     if resume is not None and critic is not None:
-        from safetensors.torch import load_model
-
-        load_model(critic, str(resume / CRITIC_FOLDER / "model.safetensors"))
+        read_critic(critic, resume)
     if config.model.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    reference = _reference(config, policy, make_env) if config.update.beta > 0 else None
     scorer = TokenScorer(policy.model, critic)
     optimizer = _optimizer(config, scorer)
     schedule = learning_rate_schedule(
@@ -129,9 +126,7 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
     progress, baseline = Progress(), RunningMean()
     if resume is not None:
         progress = read_progress(resume)
-        state = read_optimizer(resume)
-        optimizer.load_state_dict(state["optimizer"])
-        schedule.load_state_dict(state["schedule"])
+        load_optimizer(resume, optimizer, schedule)
         baseline.load_state_dict(progress.baseline or {"mean": None})
     scorer, optimizer = accelerator.prepare(scorer, optimizer)
     if reference is not None:
@@ -175,6 +170,7 @@ def _open_folder(run: Run, *, resumed: bool) -> None:
 def _accelerator(config: Config) -> Any:
     from accelerate import Accelerator
 
+    settle_deepspeed_accelerator()
     accelerator = Accelerator()
     world = accelerator.num_processes
     if config.trial.tasks_per_step % world:
@@ -185,25 +181,46 @@ def _accelerator(config: Config) -> Any:
     return accelerator
 
 
-def _policy(config: Config, make_env: MakeEnv, resume: Path | None) -> Policy:
+def build_policy(config: Config, make_env: MakeEnv) -> Policy:
+    """Load what `model_name_or_path` names.
+
+    The built-in tiny model is taught an environment that no shipped one knows; `use_peft` adds adapters.
+
+    Raises:
+        ConfigError: the model cannot be found or read, or cannot be taught the environment.
+    """
     model = config.model
-    if resume is not None:
-        # A checkpoint is a whole model folder (or an adapter folder that names its base).
-        return load_policy(replace(model, model_name_or_path=str(resume), gguf_file=None))
     tiny_name = tiny_model_name(make_env())
-    policy = load_policy(model, tiny_name=tiny_name)
     if needs_warm_start(model, tiny_name):
-        warm_start_on_the_fly(policy, make_env, config)
+        policy = tiny_policy_on_the_fly(make_env, config)
+    else:
+        policy = load_policy(model, tiny_name=tiny_name)
     if model.use_peft:
         add_adapters(policy, model)
     return policy
 
 
-def _reference(config: Config, policy: Policy, make_env: MakeEnv) -> Reference:
-    """Return the frozen policy the run *started* from, also when it is resumed."""
-    if hasattr(policy.model, "peft_config"):
-        return Reference(policy)
-    return Reference(_policy(config, make_env, resume=None))
+def _policy_and_reference(
+    config: Config, make_env: MakeEnv, policy: Policy | None, resume: Path | None
+) -> tuple[Policy, Reference | None]:
+    """Return the policy as it is now and, where KL is on, the frozen one that the run *started* from."""
+    if policy is not None and config.model.use_peft:
+        add_adapters(policy, config.model)
+    # A checkpoint is a whole model folder, or an adapter folder that names its base; else its weights are put
+    # into the policy that the run started from.
+    is_loadable = resume is not None and policy is None and not has_nameless_base(resume)
+    if is_loadable:
+        policy = load_policy(replace(config.model, model_name_or_path=str(resume), gguf_file=None))
+    elif policy is None:
+        policy = build_policy(config, make_env)
+    _check_fits(config, policy)
+    reference = None
+    if config.update.beta > 0:
+        has_adapters = hasattr(policy.model, "peft_config")
+        reference = Reference(build_policy(config, make_env) if is_loadable and not has_adapters else policy)
+    if resume is not None and not is_loadable:
+        load_saved_weights(policy, resume)
+    return policy, reference
 
 
 def _check_fits(config: Config, policy: Policy) -> None:
@@ -217,6 +234,16 @@ def _check_fits(config: Config, policy: Policy) -> None:
             "would not learn: keep `--dtype float32` and let the launcher compute in bf16 (`mixed_precision: bf16`), "
             "or add `--use_peft`."
         )
+    fit_context(config, policy)
+    disable_dropout(policy.model)
+
+
+def fit_context(config: Config, policy: Policy) -> None:
+    """Lower `max_prompt_tokens` to what the model's context leaves beside a response.
+
+    Raises:
+        ConfigError: the context leaves nothing.
+    """
     sampling, context = config.sampling, policy.context_length
     if context is not None and sampling.max_new_tokens_per_turn >= context:
         raise ConfigError(
@@ -226,7 +253,6 @@ def _check_fits(config: Config, policy: Policy) -> None:
     # What the model cannot attend to does not fit, whatever the flag says.
     if context is not None:
         sampling.max_prompt_tokens = min(sampling.max_prompt_tokens, context - sampling.max_new_tokens_per_turn)
-    disable_dropout(policy.model)
 
 
 def _optimizer(config: Config, scorer: TokenScorer) -> torch.optim.Optimizer:

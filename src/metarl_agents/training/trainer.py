@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,10 @@ from metarl_agents.training.batch import TrialBatch, collate
 from metarl_agents.training.credit import Credit, assign_credit, drop_crashed_groups, tabulate
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
-from metarl_agents.training.saving import finish_run, open_output_dir, save_checkpoint
+from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint
 from metarl_agents.training.setup import Run, build_run
 from metarl_agents.training.update import score_values, update_policy
-from metarl_agents.types import Trial
+from metarl_agents.types import Response, Trial
 
 
 @dataclass
@@ -54,8 +56,8 @@ def train(
     Args:
         make_env: builds one environment, for example the class itself; default: what `env` names.
         config: all settings; or give them by name, as in `train(MyEnv, max_steps=50, num_episodes=3)`.
-        policy: a loaded policy; default: what `model_name_or_path` names.
-        settings: any field of `config.py`, by name.
+        policy: a loaded policy, trained in place; default: what `model_name_or_path` names.
+        settings: any field of `config.py`, by name; they win over `config`.
 
     Returns:
         Where the run is, and the evaluations before and after.
@@ -66,23 +68,24 @@ def train(
 
     Source: LaMer, arXiv 2512.16848, Algorithm 1.
     """
-    config = config or Config.from_flat(coerce(settings))
+    config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
     make_env = make_env or environment_factory(config.trial)
-    output_dir, resume = open_output_dir(config)
+    output_dir, resume = agree_on_output_dir(config)
     run = build_run(config, make_env, policy, output_dir, resume)
     with StopRequest() as stop, run.logger:
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
         while run.progress.step < config.run.max_steps:
             step = run.progress.step
             started = time.perf_counter()
-            trials = sample_trials(run, step)
+            trials, generating = sample_trials(run, step)
             sampled = time.perf_counter()
             batch, credit = make_batch(run, trials)
             stats = credit.stats | update_policy(run, batch, step)
             updated = time.perf_counter()
             run.progress.step += 1
-            log_step(run, trials, credit, stats, {"generate": sampled - started, "train": updated - sampled})
+            seconds = {"generate": generating, "env": sampled - started - generating, "train": updated - sampled}
+            log_step(run, trials, credit, stats, seconds)
             _validate_if_due(run)
             # Processes agree, so that none waits for another that has left.
             if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
@@ -92,15 +95,27 @@ def train(
         return _finished(run, before)
 
 
-def sample_trials(run: Run, step: int) -> list[Trial]:
-    """Play this process's groups of a training step."""
+class _TimedSpeaker(PolicySpeaker):
+    """Counts the seconds that the policy speaks; the rest of a rollout is environments and prompts."""
+
+    seconds = 0.0
+
+    def generate(self, prompts: Sequence[tuple[int, ...]], call: int) -> list[Response]:
+        started = time.perf_counter()
+        responses = super().generate(prompts, call)
+        self.seconds += time.perf_counter() - started
+        return responses
+
+
+def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
+    """Play this process's groups of a training step; also return the seconds that were spent on generation."""
     accelerator, config = run.accelerator, run.config
     # A group never crosses processes, so advantages need no communication.
     seeds = run.tasks.take(step)[accelerator.process_index :: accelerator.num_processes]
     sampling = Sampling.for_training(config)
-    speaker = PolicySpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
+    speaker = _TimedSpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
     with accelerator.autocast():
-        return collect_trials(
+        trials = collect_trials(
             speaker,
             run.make_env,
             seeds,
@@ -109,6 +124,7 @@ def sample_trials(run: Run, step: int) -> list[Trial]:
             max_prompt_tokens=config.sampling.max_prompt_tokens,
             max_new_tokens=sampling.max_new_tokens,
         )
+    return trials, speaker.seconds
 
 
 def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
@@ -191,10 +207,14 @@ def _record_trials(run: Run, trials: list[Trial], split: str) -> None:
 def _interrupted(run: Run, before: EvaluationResult | None) -> TrainResult:
     save_checkpoint(run)
     run.logger.message(
-        f"Stopped after step {run.progress.step} and saved. Resume with: {sys.argv[0]} "
-        f"--output_dir {run.output_dir} --resume_from_checkpoint latest"
+        f"Stopped after step {run.progress.step} and saved. Resume with: {_resume_command(run.output_dir)}"
     )
     return TrainResult(run.output_dir, before, None, True, run.progress.step)
+
+
+def _resume_command(output_dir: Path) -> str:
+    """Return the command of this process with the flags that resume it; the last of a repeated flag counts."""
+    return shlex.join(["python", *sys.argv, "--output_dir", str(output_dir), "--resume_from_checkpoint", "latest"])
 
 
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:

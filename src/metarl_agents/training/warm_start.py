@@ -10,20 +10,19 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
+from metarl_agents.errors import ConfigError
 from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer
+from metarl_agents.policy.tiny import build_model, build_tokenizer
 from metarl_agents.rollout.tasks import TaskStream, mix
 from metarl_agents.training.demonstrations import Row, demonstrate
-
-ON_THE_FLY_TRIALS = 400
-ON_THE_FLY_STEPS = 150
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,11 @@ class WarmStartConfig:
     warmup_steps: int = 50
     weight_decay: float = 0.01
     seed: int = 0
+
+
+ON_THE_FLY_TRIALS = 400
+ON_THE_FLY = WarmStartConfig(steps=120, batch_size=32, learning_rate=3e-3, warmup_steps=10)
+ON_THE_FLY_SIZE = {"layers": 2, "hidden": 64}
 
 
 def warm_start(
@@ -83,17 +87,24 @@ def _rate(step: int, config: WarmStartConfig) -> float:
     return rising * 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, config.steps))))
 
 
-def warm_start_on_the_fly(policy: Policy, make_env: MakeEnv, config: Config) -> float:
-    """Teach a fresh tiny model an environment that no shipped model knows; return the last loss.
+def tiny_policy_on_the_fly(make_env: MakeEnv, config: Config) -> Policy:
+    """Return a small fresh model that speaks an environment which no shipped model knows.
 
     It learns from the environment's `player()`, or, where there is none, from parseable answers drawn from its
     admissible actions. Takes seconds to a few minutes on a CPU; a function of the run's seed alone.
 
     Raises:
-        ConfigError: the environment has neither a player nor admissible actions.
+        ConfigError: the environment has neither a player nor admissible actions, or its prompts do not fit.
     """
+    tokenizer = build_tokenizer()
+    policy = Policy(build_model(tokenizer, **ON_THE_FLY_SIZE), tokenizer)
     seeds = TaskStream(mix(1_000_003, config.run.seed), ON_THE_FLY_TRIALS).take(0)
     rows = list(demonstrate(make_env, seeds, config.trial, policy.encode, policy.answer_ids, config.run.seed))
     fitting = [(p, r) for p, r in rows if len(p) + len(r) <= (policy.context_length or len(p) + len(r))]
-    settings = WarmStartConfig(steps=ON_THE_FLY_STEPS, batch_size=64, warmup_steps=20, seed=config.run.seed)
-    return warm_start(policy, fitting, settings)
+    if not fitting:
+        raise ConfigError(
+            f"the tiny model reads {policy.context_length} tokens, but every prompt of this environment is longer: "
+            "shorten its texts, or pass `--model_name_or_path` a real model."
+        )
+    warm_start(policy, fitting, replace(ON_THE_FLY, seed=config.run.seed))
+    return policy

@@ -1,0 +1,52 @@
+# The vocabulary shared by people and CI. `make help` lists it.
+# Another Python or another torch build: make quickstart PYTHON=python3.12 TORCH="torch==2.14.1"
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= -c constraints.txt torch
+PIP_FLAGS ?= -q
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
+LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
+
+.PHONY: help install quickstart smoke test test-slow test-gpu format lint clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(READY): setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install $(PIP_FLAGS) --upgrade pip
+	$(BIN)/pip install $(PIP_FLAGS) $(TORCH)
+	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
+	@touch $(READY)
+
+install: $(READY)  ## make .venv and install the package with its development tools
+
+quickstart: $(READY)  ## install, then train the built-in model on MineSweeper (CPU, under 30 minutes)
+	$(LAUNCH) recipes/train_minesweeper.py
+
+smoke: $(READY)  ## the smallest learning run: two doors, about a minute
+	$(LAUNCH) recipes/train_two_doors.py
+
+test: $(READY)  ## the fast tests, under ten minutes on two cores
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the learning runs and other tests of minutes
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(READY)  ## the tests that need an accelerator
+	$(BIN)/python -m pytest -m gpu
+
+format: $(READY)  ## fix layout
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)  ## report style faults, change nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+clean:  ## remove caches and build products (runs/ stays)
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

@@ -1,0 +1,106 @@
+"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independent attempts, diversity.
+
+    python recipes/evaluate.py --model_name_or_path runs/minesweeper-20260101-120000
+    python recipes/evaluate.py --model_name_or_path Qwen/Qwen3-4B --env minesweeper --agent reflexion
+    accelerate launch recipes/evaluate.py --model_name_or_path runs/my_run --env_kwargs '{size: 6, mines: 4}'
+
+A run's folder brings its environment, trial settings and token limits along; flags win. The result goes to
+`eval/evaluate-<label>.json` inside a local model folder, or to `--output`. The tasks are the same whatever `--seed`
+says, and so are the draws; the seed decides how the built-in model is taught where none is shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from metarl_agents.cli import build_parser, parse_with_extras, read_yaml, run_cli, run_settings, trial_defaults
+from metarl_agents.config import Config, ModelConfig
+
+TINY_PRESET = Path(__file__).parent / "configs" / "minesweeper" / "tiny.yaml"
+
+
+def main() -> int:
+    config, extras = parse_with_extras(None, _parser(), _defaults)
+    from metarl_agents.policy.loading import check_model_name
+
+    check_model_name(config.model)
+    result, is_main = _evaluate(config, extras)
+    if is_main:
+        from metarl_agents.evaluation.results import format_table
+
+        print(f"\n{format_table([result])}")
+        output = _output(config, extras["output"], result.label)
+        if output is not None:
+            result.to_json(output)
+            print(f"\nSaved to {output}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = build_parser(__doc__)
+    agents = ("policy", "zero_shot", "react", "reflexion")
+    parser.add_argument("--agent", choices=agents, default="policy", help="the trained policy, or an untrained request")
+    parser.add_argument("--label", metavar="X", help="name in the table and of the file [the agent's name]")
+    parser.add_argument("--output", metavar="FILE.json", help="where the result goes [the model's folder]")
+    parser.add_argument("--split", choices=("test", "validation"), default="test", help="which fixed tasks [test]")
+    return parser
+
+
+def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return what the model's own run used, else the preset of the tiny model; the agent decides the memory."""
+    from metarl_agents.evaluation.agents import AGENTS
+
+    model = flags.get("model_name_or_path", ModelConfig().model_name_or_path)
+    preset = run_settings(model)
+    if not preset and model == "tiny" and flags.get("env", "minesweeper") == "minesweeper":
+        preset = read_yaml(TINY_PRESET)
+    memory = AGENTS[flags["agent"]].memory
+    return trial_defaults(preset, flags) | ({"memory": memory} if memory else {})
+
+
+def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
+    """Return (result, whether this process writes)."""
+    from accelerate import Accelerator
+
+    from metarl_agents.envs.factory import environment_factory
+    from metarl_agents.evaluation.agents import AGENTS, agent_label
+    from metarl_agents.evaluation.evaluate import evaluate
+    from metarl_agents.rollout.tasks import load_task_list
+    from metarl_agents.training.setup import build_policy, fit_context
+
+    make_env = environment_factory(config.trial)
+    accelerator = Accelerator()
+    policy = build_policy(config, make_env)
+    fit_context(config, policy)
+    policy.model.to(accelerator.device)
+    result = evaluate(
+        policy,
+        make_env,
+        config,
+        split=extras["split"],
+        num_tasks=config.run.eval_tasks,
+        samples=config.run.eval_samples,
+        label=agent_label(extras["agent"], config.model.model_name_or_path, extras["label"]),
+        listed=load_task_list(config.trial.tasks)[extras["split"]],
+        accelerator=accelerator,
+        play_request=AGENTS[extras["agent"]].play_request,
+    )
+    return result, accelerator.is_main_process
+
+
+def _output(config: Config, asked: str | None, label: str) -> Path | None:
+    """Return where the result goes, or None where there is no place for it."""
+    if asked:
+        return Path(asked)
+    folder = Path(config.model.model_name_or_path).expanduser()
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return None
+    return folder / "eval" / f"evaluate-{re.sub(r'[^A-Za-z0-9._-]+', '_', label).strip('_')}.json"
+
+
+if __name__ == "__main__":
+    run_cli(main)

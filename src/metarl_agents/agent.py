@@ -1,0 +1,319 @@
+"""Agent: a trained model outside of training. It acts, reflects, and tries again with what it wrote down.
+
+What lives here: `Agent` for whoever drives the task by hand, and `run_trial` for an environment object. What does
+not: playing many trials at once (`rollout/collect.py`) and measuring (`evaluation/evaluate.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal
+
+from metarl_agents.cli import coerce
+from metarl_agents.config import Config, ModelConfig, TrialConfig
+from metarl_agents.envs.base import Environment
+from metarl_agents.envs.guard import can_interrupt
+from metarl_agents.envs.parsing import last_tag
+from metarl_agents.envs.wording import Wording
+from metarl_agents.errors import ConfigError
+from metarl_agents.policy.loading import load_policy
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.sampling import Sampling
+from metarl_agents.prompting.messages import Messages, Page, longest_drop, play_messages, reflect_messages
+from metarl_agents.rollout.collect import fit_prompt
+from metarl_agents.rollout.runner import TrialRunner
+from metarl_agents.rollout.tasks import mix
+from metarl_agents.types import Episode, MemoryMode, Phase, Response, Trial, Turn
+
+Memory = Literal["reflection", "trajectory", "both", "none"]
+OnTurn = Callable[[Trial, Turn], None]
+
+_ELSEWHERE = ("env", "env_kwargs", "wording", "group_size", "tasks_per_step", "tasks")
+"""Trial settings that mean nothing where one environment object plays one trial."""
+
+
+class Agent:
+    """A language model that plays, looks back, and plays again.
+
+    Let it play an environment object:
+
+    >>> from metarl_agents import Agent, run_trial
+    >>> from metarl_agents.environments.two_doors import TwoDoors
+    >>> from metarl_agents.policy.sampling import Sampling
+    >>> short = Sampling(temperature=0.7, max_new_tokens=8)
+    >>> agent = Agent.from_pretrained("tiny", sampling=short)  # or a run's folder, "runs/minesweeper-..."
+    >>> trial = run_trial(agent, TwoDoors(), seed=0, num_episodes=2, max_turns=3)  # untrained: it solves nothing
+    >>> [episode.outcome.value for episode in trial.episodes]
+    ['out_of_turns', 'out_of_turns']
+
+    Or drive it by hand, wherever the observations come from. `act` and `reflect` write into the episodes they are
+    given, and the next attempt reads the remarks of those in `past`:
+
+    >>> from metarl_agents.types import Episode
+    >>> attempt = Episode("Both doors are closed.")
+    >>> answer = agent.act("Both doors are closed.", rules="Choose A or B.", episode=attempt).text
+    >>> remark = agent.reflect(attempt, observation="Door A is open: empty.", rules="Choose A or B.")
+    >>> answer = agent.act("Both doors are closed.", rules="Choose A or B.", past=[attempt]).text
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        *,
+        max_prompt_tokens: int | None = None,
+    ) -> None:
+        """Bind a policy and how it is sampled.
+
+        Args:
+            policy: a loaded policy.
+            sampling: default: evaluation's (temperature 0.7, top_p 0.8, top_k 20).
+            seed: decides the draws; the c-th answer of an agent is a function of (seed, c) and its prompt.
+            max_prompt_tokens: longer prompts lose history, oldest first; default: what the model's context leaves.
+
+        Raises:
+            ConfigError: the model's context is too short for an answer of that length.
+        """
+        self.policy = policy
+        self.sampling = sampling or Sampling.for_evaluation(Config())
+        self.seed = seed
+        self.max_prompt_tokens = _prompt_limit(policy.context_length, self.sampling.max_new_tokens, max_prompt_tokens)
+        self._calls = 0
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, *, sampling: Sampling | None = None, seed: int = 0, **model_settings: Any
+    ) -> Agent:
+        """Load a model and put it on the accelerator, where there is one.
+
+        Args:
+            name: folder of a run, of a checkpoint or of any model or adapter; hub name; or `tiny`, which is
+                untrained until it is taught.
+            sampling: default: evaluation's.
+            seed: decides the draws.
+            model_settings: fields of `ModelConfig`, for example `dtype="bfloat16"`.
+
+        Raises:
+            ConfigError: the model cannot be found or read, or a setting is wrong.
+        """
+        given = {"model_name_or_path": str(name), **model_settings}
+        policy = load_policy(_settings_of("model", ModelConfig, given))
+        return cls(policy, sampling, seed).to_accelerator()
+
+    def to_accelerator(self) -> Agent:
+        """Move the model to the accelerator, where there is one, and return the agent."""
+        import torch
+
+        if torch.accelerator.is_available():
+            self.policy.model.to(torch.accelerator.current_accelerator())
+        return self
+
+    def act(
+        self,
+        observation: str,
+        *,
+        rules: str = "",
+        wording: Wording | None = None,
+        memory: Memory = "reflection",
+        past: Sequence[Episode] = (),
+        episode: Episode | None = None,
+        admissible: Sequence[str] = (),
+        parse_action: Callable[[str], Any | None] | None = None,
+    ) -> Response:
+        """Answer an observation; the text holds the action inside `<action> </action>`.
+
+        Args:
+            observation: what the agent sees now.
+            rules: rules and answer format, as an environment's `describe()` gives them.
+            wording: the environment's texts; default: texts that serve any task.
+            memory: what is shown of `past`.
+            past: earlier attempts at this same task, oldest first.
+            episode: the attempt so far; this turn is added to it. None asks without a history.
+            admissible: actions to list in the prompt.
+            parse_action: what an answer means, for the history; default: the text inside the last `<action>` pair.
+
+        Raises:
+            ConfigError: the prompt does not fit, even without history.
+        """
+        wording = wording or Wording()
+        current = episode if episode is not None else Episode(observation)
+        current.final_observation = observation
+        page = Page(rules, wording, MemoryMode(memory))
+
+        def messages(drop: int) -> Messages:
+            return play_messages(page, past, current, admissible, drop)
+
+        fitted = self._fit(messages, longest_drop(current, wording.history_turns))
+        if fitted is None:
+            length = len(self.encode(messages(longest_drop(current, wording.history_turns))))
+            raise ConfigError(
+                f"the prompt has {length} tokens even without history, but {self.max_prompt_tokens} fit: shorten rules "
+                "and observation, or sample with fewer `max_new_tokens`."
+            )
+        prompt, shortened = fitted
+        response = self._answer(prompt)
+        action = (parse_action or (lambda text: last_tag(text, "action")))(response.text)
+        shown = wording.no_action if action is None else wording.show_action(action)
+        current.turns.append(_turn(Phase.PLAY, observation, prompt, response, action, shown, shortened))
+        return response
+
+    def reflect(
+        self, episode: Episode, *, observation: str | None = None, rules: str = "", wording: Wording | None = None
+    ) -> str:
+        """Look back at a finished attempt, keep the remark in `episode.reflection`, and return its text.
+
+        Args:
+            episode: the attempt, as `act` filled it; its `outcome` None counts as not solved.
+            observation: what the agent saw last, where `act` has not been given it.
+            rules: as for `act`.
+            wording: as for `act`.
+
+        Returns:
+            The text inside `<remark> </remark>`; "" where the answer holds none or the prompt does not fit.
+        """
+        wording = wording or Wording()
+        if observation is not None:
+            episode.final_observation = observation
+        page = Page(rules, wording, MemoryMode.REFLECTION)
+        fitted = self._fit(
+            lambda drop: reflect_messages(page, episode, drop), longest_drop(episode, wording.reflect_history_turns)
+        )
+        if fitted is None:
+            return ""
+        prompt, shortened = fitted
+        response = self._answer(prompt)
+        remark = last_tag(response.text, "remark")
+        episode.reflection = _turn(Phase.REFLECT, "", prompt, response, remark, remark or "", shortened)
+        return remark or ""
+
+    def encode(self, messages: Messages) -> tuple[int, ...]:
+        """Return a prompt's token ids."""
+        return self.policy.encode(messages)
+
+    def _fit(self, messages: Callable[[int], Messages], max_drop: int) -> tuple[tuple[int, ...], bool] | None:
+        """Return (prompt ids, whether history was dropped), or None where even the shortest prompt is too long."""
+        return fit_prompt(self.encode, messages, max_drop, self.max_prompt_tokens)
+
+    def _answer(self, prompt: tuple[int, ...]) -> Response:
+        seed = mix(self.seed, self._calls) % 2**31
+        self._calls += 1
+        return self.policy.generate([prompt], self.sampling, seed=seed)[0]
+
+
+def run_trial(
+    agent: Agent,
+    env: Environment,
+    seed: int,
+    *,
+    num_episodes: int = 3,
+    max_turns: int = 7,
+    memory: Memory = "reflection",
+    on_turn: OnTurn | None = None,
+    **settings: Any,
+) -> Trial:
+    """Play one trial: attempts at one task with reflections between them, until one succeeds.
+
+    Args:
+        agent: who plays.
+        env: the environment object; it is reset to the task of `seed`, and left open for the next trial.
+        seed: decides the task.
+        num_episodes: attempts at most.
+        max_turns: answers of one attempt.
+        memory: what an attempt may read about those before it.
+        on_turn: called with (trial so far, newest turn) after each move and after each reflection.
+        settings: further fields of `TrialConfig`, for example `stop_on_success=False`.
+
+    Returns:
+        The trial. A failing environment ends it and is named in `trial.error`.
+
+    Raises:
+        ConfigError: a setting is wrong, or belongs to the environment.
+
+    Source: LaMer, arXiv 2512.16848, the meta-RL trial.
+    """
+    given = {"num_episodes": num_episodes, "max_turns": max_turns, "memory": memory, **settings}
+    for name in _ELSEWHERE:
+        if name in given:
+            raise ConfigError(f"`{name}` has no meaning in `run_trial`: the environment object decides it.")
+    config = _settings_of("trial", TrialConfig, given)
+    if not can_interrupt():
+        # Outside the main thread a time limit would need a copy of `env` in another process.
+        config.env_timeout_s = None
+    runner = TrialRunner(lambda: _Borrowed(env), seed, 0, config, max_new_tokens=agent.sampling.max_new_tokens)
+    while not runner.done:
+        fitted = agent._fit(runner.messages, runner.max_drop)
+        if fitted is None:
+            runner.prompt_does_not_fit()
+            continue
+        prompt, shortened = fitted
+        known = sum(1 for _ in runner.trial.rows())
+        runner.receive(prompt, agent._answer(prompt), shortened=shortened)
+        rows = list(runner.trial.rows())
+        if on_turn is not None and len(rows) > known:
+            on_turn(runner.trial, rows[-1][2])
+    return runner.trial
+
+
+class _Borrowed:
+    """The caller's environment, which a finished trial must not close."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+def _turn(
+    phase: Phase,
+    observation: str,
+    prompt: tuple[int, ...],
+    response: Response,
+    action: Any | None,
+    shown: str,
+    shortened: bool,
+) -> Turn:
+    """Return a turn without a reward: whoever drives by hand keeps the score."""
+    return Turn(
+        phase=phase,
+        observation=observation,
+        prompt_ids=prompt,
+        response=response,
+        action=action,
+        shown_action=shown,
+        reward=0.0,
+        invalid=action is None,
+        prompt_shortened=shortened,
+    )
+
+
+def _prompt_limit(context: int | None, max_new_tokens: int, asked: int | None) -> int | None:
+    """Return how many tokens a prompt may have; None where nothing limits it."""
+    if context is None:
+        return asked
+    if max_new_tokens >= context:
+        raise ConfigError(
+            f"an answer may have {max_new_tokens} tokens, but this model's whole context is {context}: sample with "
+            "fewer `max_new_tokens`."
+        )
+    left = context - max_new_tokens
+    return left if asked is None else min(asked, left)
+
+
+def _settings_of(part: str, part_class: type, values: dict[str, Any]) -> Any:
+    """Build one part of `Config` by name.
+
+    Raises:
+        ConfigError: a name belongs to another part or to none, or a value does not fit.
+    """
+    config = Config.from_flat(coerce(values))
+    foreign = sorted(set(coerce(values)) - {item.name for item in fields(part_class)})
+    if foreign:
+        raise ConfigError(f"`{foreign[0]}` has no effect here: give fields of `{part_class.__name__}` only.")
+    return getattr(config, part)

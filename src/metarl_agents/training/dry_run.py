@@ -1,0 +1,168 @@
+"""describe_run: what a run would do, without doing it: its prompts, its settings, its model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metarl_agents.config import Config
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.policy.loading import load_policy, needs_warm_start
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.sampling import Sampling
+from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
+from metarl_agents.rollout.tasks import load_task_list
+from metarl_agents.training.setup import build_policy, fit_context
+from metarl_agents.types import Response
+
+_FIRST, _REFLECTION, _RETRY = "First prompt", "Reflection prompt", "First prompt of the second episode"
+_UNREADABLE = "?"
+"""An answer without an action, in any environment."""
+_TRIES = 4
+"""Attempts to see the player fail by itself, before its play is spoiled."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """What a trial of one task asks, up to the second episode's first turn."""
+
+    pages: dict[str, tuple[int, ...]]
+    answers: list[str]
+    """What was answered in the first episode."""
+    error: str | None
+
+
+def describe_run(config: Config, make_env: MakeEnv) -> str:
+    """Return a page about a run: prompts as the model reads them, settings, sampling, model. Nothing is trained.
+
+    Args:
+        config: all settings.
+        make_env: builds one environment.
+
+    Raises:
+        ConfigError: a setting is wrong, or the model cannot be loaded.
+    """
+    import yaml
+
+    task_lists = load_task_list(config.trial.tasks)
+    # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
+    untaught = needs_warm_start(config.model, tiny_model_name(make_env()))
+    policy = load_policy(config.model) if untaught else build_policy(config, make_env)
+    fit_context(config, policy)
+    seed = TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]).take(0)[0]
+    walk = _walk_to_retry(config, make_env, policy, seed, untaught)
+    limit = config.sampling.max_prompt_tokens
+    parts = ["Dry run: nothing is trained."]
+    parts += [_page(title, ids, policy, limit) for title, ids in walk.pages.items()]
+    parts += _remarks(config, walk)
+    parts += [
+        f"{_rule('Settings')}\n{yaml.safe_dump(config.flat(), sort_keys=False).rstrip()}",
+        f"{_rule('Model and sampling')}\n{_facts(config, policy, untaught)}",
+        "Nothing was trained and nothing was written.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _walk_to_retry(config: Config, make_env: MakeEnv, policy: Policy, seed: int, untaught: bool) -> _Walk:
+    """Play a first episode that fails, and note each new kind of prompt."""
+    answer = _answers(config, make_env, policy, untaught)
+    for _ in range(_TRIES):
+        walk = _walk(config, make_env, policy, seed, answer)
+        if _RETRY in walk.pages or walk.error is not None or config.trial.num_episodes == 1:
+            return walk
+    # It solves the task. Once more with the same moves, but without the last one.
+    script = iter(walk.answers[:-1])
+
+    def spoiled(runner: TrialRunner, prompt: tuple[int, ...]) -> str:
+        return answer(runner, prompt) if runner.reflecting else next(script, _UNREADABLE)
+
+    return _walk(config, make_env, policy, seed, spoiled)
+
+
+def _walk(
+    config: Config,
+    make_env: MakeEnv,
+    policy: Policy,
+    seed: int,
+    answer: Callable[[TrialRunner, tuple[int, ...]], str],
+) -> _Walk:
+    runner = TrialRunner(make_env, seed, 0, config.trial)
+    pages: dict[str, tuple[int, ...]] = {}
+    answers: list[str] = []
+    while not runner.done:
+        prompt = policy.encode(runner.messages())
+        kind = _REFLECTION if runner.reflecting else _FIRST if len(runner.trial.episodes) == 1 else _RETRY
+        pages.setdefault(kind, prompt)
+        if kind is _RETRY:
+            break
+        text = answer(runner, prompt)
+        if kind is _FIRST:
+            answers.append(text)
+        runner.receive(prompt, Response(ids=policy.answer_ids(text), text=text))
+    return _Walk(pages, answers, runner.trial.error)
+
+
+def _answers(
+    config: Config, make_env: MakeEnv, policy: Policy, untaught: bool
+) -> Callable[[TrialRunner, tuple[int, ...]], str]:
+    """Return what answers: the environment's scripted player, or the model itself where there is none."""
+    rng = random.Random(config.run.seed)
+    player = make_env().player()
+    speaker = PolicySpeaker(policy, Sampling.for_training(config), config.run.seed)
+    limit = config.sampling.max_prompt_tokens
+    calls = itertools.count()
+
+    def scripted(runner: TrialRunner, prompt: tuple[int, ...]) -> str:
+        episode = runner.trial.episodes[-1]
+        if runner.reflecting:
+            return player.reflect(episode, rng)
+        if not episode.turns:
+            player.start_episode([], rng)
+        return player.act(episode.final_observation, rng)
+
+    def sampled(runner: TrialRunner, prompt: tuple[int, ...]) -> str:
+        if untaught or len(prompt) > limit:
+            return _UNREADABLE
+        return speaker.generate([prompt], next(calls))[0].text
+
+    return sampled if player is None else scripted
+
+
+def _page(title: str, ids: tuple[int, ...], policy: Policy, limit: int) -> str:
+    note = f", more than max_prompt_tokens {limit}: history would be left out" if len(ids) > limit else ""
+    return f"{_rule(f'{title} ({len(ids)} tokens{note})')}\n{policy.decode(ids, skip_special_tokens=False)}"
+
+
+def _remarks(config: Config, walk: _Walk) -> list[str]:
+    """Say why a prompt is missing."""
+    if walk.error is not None:
+        return [f"The environment failed: {walk.error}. `check_environment` tells more."]
+    if config.trial.num_episodes == 1:
+        return ["No reflection and no second episode: `num_episodes` is 1."]
+    if _REFLECTION not in walk.pages:
+        return [f"No reflection prompt: `memory` is {config.trial.memory}."]
+    return []
+
+
+def _facts(config: Config, policy: Policy, untaught: bool) -> str:
+    parameters = list(policy.model.parameters())
+    total = sum(p.numel() for p in parameters)
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    context = f"{policy.context_length} tokens" if policy.context_length else "not stated by the model"
+    rows = {
+        "Model": config.model.model_name_or_path
+        + (", taught by a warm start before the first step" if untaught else ""),
+        "Parameters": f"{total:,} ({trained:,} to be trained)",
+        "Context": context,
+        "Prompt": f"at most {config.sampling.max_prompt_tokens} tokens a turn",
+        "Training draws": Sampling.for_training(config).describe(),
+        "Evaluation draws": Sampling.for_evaluation(config).describe(),
+    }
+    return "\n".join(f"{name + ':':18}{value}" for name, value in rows.items())
+
+
+def _rule(title: str) -> str:
+    return f"--- {title} ".ljust(100, "-")

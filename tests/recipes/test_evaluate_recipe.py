@@ -1,0 +1,107 @@
+"""Laws of `recipes/evaluate.py`."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.agents import AGENTS, agent_label
+from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.tiny import build_model, build_tokenizer
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "evaluate.py"
+QUICK = ["--env", "two_doors", "--eval_tasks", "3", "--eval_samples", "2", "--max_turns", "1", "--num_episodes", "2"]
+QUICK += ["--max_new_tokens_per_turn", "4"]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    spec = importlib.util.spec_from_file_location("evaluate_recipe", RECIPE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def model(tmp_path):
+    tokenizer = build_tokenizer()
+    Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def run(recipe, monkeypatch):
+    def call(*flags):
+        monkeypatch.setattr(sys, "argv", ["evaluate.py", *map(str, flags)])
+        return recipe.main()
+
+    return call
+
+
+def test_it_prints_a_table_and_saves_the_result_beside_the_model(run, model, capsys):
+    assert run("--model_name_or_path", model, *QUICK) == 0
+    text = capsys.readouterr().out
+    assert "pass@2" in text and "indep. pass@2" in text and "diversity" in text and "Wilson" in text
+    result = EvaluationResult.from_json(model / "eval" / "evaluate-policy.json")
+    assert (result.num_tasks, result.num_episodes, result.memory, result.split) == (3, 2, "reflection", "test")
+
+
+def test_the_same_command_gives_the_same_outcomes(run, model, tmp_path):
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    for file in files:
+        run("--model_name_or_path", model, *QUICK, "--output", file)
+    found = [json.loads(file.read_text()) for file in files]
+    assert all(found[0][name] == found[1][name] for name in ("solved_at", "first_episode_successes", "tokens"))
+    assert not (model / "eval").exists()
+
+
+def test_a_label_names_row_and_file_and_the_split_names_the_tasks(run, model):
+    run("--model_name_or_path", model, *QUICK, "--eval_samples", "0", "--label", "my: run", "--split", "validation")
+    result = EvaluationResult.from_json(model / "eval" / "evaluate-my_run.json")
+    assert result.label == "my: run" and result.split == "validation"
+
+
+def test_an_untrained_agent_asks_in_its_own_words_and_with_its_own_memory(run, model):
+    run("--model_name_or_path", model, *QUICK, "--agent", "react")
+    assert EvaluationResult.from_json(model / "eval" / "evaluate-react.json").memory == "none"
+
+
+def chosen(recipe, *flags):
+    return recipe.parse_with_extras(list(map(str, flags)), recipe._parser(), recipe._defaults)[0]
+
+
+def test_a_runs_trial_settings_are_defaults_and_flags_win(recipe, tmp_path):
+    values = {"model_name_or_path": "tiny", "env": "minesweeper", "env_kwargs": {"size": 5, "mines": 2}, "max_turns": 9}
+    values |= {"wording": "compact", "num_episodes": 2, "max_prompt_tokens": 99, "eval_samples": 0}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    config = chosen(recipe, "--model_name_or_path", tmp_path, "--max_turns", 4)
+    assert (config.trial.env_kwargs, config.trial.max_turns) == ({"size": 5, "mines": 2}, 4)
+    assert (config.sampling.max_prompt_tokens, config.run.eval_samples) == (99, 8)
+    assert chosen(recipe, "--model_name_or_path", tmp_path, "--agent", "reflexion").trial.memory == "reflection"
+
+
+def test_the_tiny_model_is_measured_as_its_preset_trains_it(recipe):
+    trial = chosen(recipe).trial
+    assert (trial.env, trial.wording, trial.env_kwargs) == ("minesweeper", "compact", {"size": 4, "mines": 4})
+    assert chosen(recipe, "--env", "two_doors").trial.env_kwargs == {}
+
+
+def test_a_wrong_command_is_refused_before_any_model_is_loaded(run):
+    with pytest.raises(ConfigError, match="react"):
+        run("--agent", "reakt")
+    with pytest.raises(ConfigError, match="no model folder"):
+        run("--model_name_or_path", "./nothing", "--env", "two_doors")
+
+
+def test_baselines_of_the_tiny_model_say_that_they_mean_nothing():
+    for name, spec in AGENTS.items():
+        assert agent_label(name, "Qwen/Qwen3-4B") == name
+        assert agent_label(name, "tiny").endswith("(not meaningful for the tiny model)") == (
+            spec.play_request is not None
+        )
+    assert agent_label("react", "tiny", "mine") == "mine (not meaningful for the tiny model)"

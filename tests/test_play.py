@@ -1,0 +1,166 @@
+"""Laws of `python -m metarl_agents.play` and of the screen it writes to."""
+
+import io
+
+import pytest
+import yaml
+
+from metarl_agents import play
+from metarl_agents.environments.two_doors import TwoDoors
+from metarl_agents.errors import ConfigError, UnknownEnvironmentError
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.tiny import build_model, build_tokenizer
+from metarl_agents.tracking.screen import Screen
+from metarl_agents.types import Episode, Outcome, Phase, Response, Trial, Turn
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    tokenizer = build_tokenizer()
+    folder = tmp_path_factory.mktemp("model")
+    Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer).save(folder)
+    return folder
+
+
+def turn(text, action, phase=Phase.PLAY, reward=0.0):
+    shown = action or "no valid action"
+    return Turn(phase, "Both doors are closed.", (1,), Response((1,), text), action, shown, reward)
+
+
+def shown(trial, out=None, total=3):
+    """Return what the screen says of a trial, fed row by row."""
+    out = out or io.StringIO()
+    screen = Screen(out, num_episodes=total)
+    for _, _, row in trial.rows():
+        screen.turn(trial, row)
+    screen.verdict(trial)
+    return out.getvalue()
+
+
+def two_attempts():
+    first = Episode("", [turn("I guess. <action>A</action>", "A")], "Door A is open: empty.", Outcome.FAILURE)
+    first.reflection = turn("<remark>not A</remark>", "not A", Phase.REFLECT)
+    second = Episode("", [turn("<action>B</action>", "B", reward=10.0)], "Door B is open: the prize!", Outcome.SUCCESS)
+    return Trial(1, 0, [first, second])
+
+
+def test_a_trial_reads_from_first_attempt_to_verdict():
+    text = shown(two_attempts())
+    order = [
+        "== Attempt 1 of 3 ",
+        "Both doors are closed.",
+        "> I guess. <action>A</action>",
+        "Action: A   reward 0",
+        "Door A is open: empty.",
+        "Failed.",
+        "Reflection",
+        "| not A",
+        "== Attempt 2 of 3 ",
+        "Action: B   reward 10",
+        "Door B is open: the prize!",
+        "Solved.",
+        "Result: solved in attempt 2 of 3",
+    ]
+    places = [text.index(piece) for piece in order if piece != "Both doors are closed."]
+    assert places == sorted(places)
+
+
+def test_text_that_is_not_for_a_terminal_is_plain_ascii():
+    text = shown(two_attempts())
+    assert "\x1b" not in text and text.isascii()
+
+
+def test_colours_are_for_terminals_unless_no_color_is_set(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in shown(two_attempts(), Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in shown(two_attempts(), Terminal())
+
+
+def test_an_answer_cannot_drive_the_terminal():
+    trial = Trial(1, 0, [Episode("", [turn("\x1b[2J\r\x07", None)], "", Outcome.OUT_OF_TURNS)])
+    assert "\\x1b[2J\\r\\x07" in shown(trial)
+
+
+def test_attempts_that_ended_without_a_turn_are_shown_too():
+    trial = Trial(1, 0, [Episode("start", final_observation="start", outcome=Outcome.OUT_OF_CONTEXT) for _ in range(3)])
+    text = shown(trial)
+    assert text.count("the prompt no longer fits the model") == 3
+    assert "Result: not solved in 3 attempts" in text
+
+
+def test_a_failing_environment_is_named():
+    trial = Trial(1, 0, [Episode("start", outcome=Outcome.CRASHED)], error="ValueError: a bug")
+    assert "the environment failed (ValueError: a bug)" in shown(trial)
+
+
+def test_a_model_folder_plays_a_named_environment(model, capsys):
+    flags = ["two_doors", "--model", str(model), "--max_turns", "2", "--num_episodes", "2"]
+    assert play.main([*flags, "--max_new_tokens_per_turn", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "two_doors, test task 0" in text and "temperature 0.7, top_p 0.8, top_k 20" in text
+    assert "== Attempt 2 of 2 " in text and "Result: " in text
+
+
+def test_the_same_flags_show_the_same_trial(model, capsys):
+    flags = ["two_doors", "--model", str(model), "--max_turns", "1", "--max_new_tokens_per_turn", "4"]
+    shown = []
+    for _ in range(2):
+        play.main(flags)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
+def chosen(*flags):
+    return play.parse_with_extras(list(flags), play._parser(), play._defaults)[0]
+
+
+def test_a_run_brings_its_settings_and_flags_win(tmp_path):
+    values = {"model_name_or_path": "tiny", "env": "minesweeper", "env_kwargs": {"size": 5, "mines": 2}}
+    values |= {"wording": "compact", "max_turns": 9, "num_episodes": 2, "memory": "both", "max_prompt_tokens": 99}
+    values |= {"max_new_tokens_per_turn": 7, "learning_rate": 0.5, "a_setting_of_another_version": 1}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "checkpoint-3").mkdir()
+    for folder in (tmp_path, tmp_path / "checkpoint-3"):
+        config = chosen("--model", str(folder), "--max_turns", "4")
+        trial, sampling = config.trial, config.sampling
+        assert (trial.env, trial.env_kwargs, trial.wording) == ("minesweeper", {"size": 5, "mines": 2}, "compact")
+        assert (trial.max_turns, trial.num_episodes, trial.memory) == (4, 2, "both")
+        assert (sampling.max_prompt_tokens, sampling.max_new_tokens_per_turn) == (99, 7)
+        assert config.update.learning_rate != 0.5
+        assert chosen("two_doors", "--model", str(folder)).trial.env_kwargs == {}
+
+
+def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise():
+    assert chosen("--model", "tiny").trial.env_kwargs == {"size": 4, "mines": 4}
+    assert chosen("two_doors", "--model", "tiny").trial.env_kwargs == {}
+    assert chosen("--model", "tiny", "--temperature", "0").eval_sampling.eval_temperature == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        ([], ConfigError, "name a model"),
+        (["two_dors", "--model", "tiny"], UnknownEnvironmentError, "two_doors"),
+        (["--model", "./nothing"], ConfigError, "no model folder"),
+        (["--model", "tiny", "--max_turn", "3"], ConfigError, "--max_turn"),
+        (["--model", "tiny", "--seed", "-1"], ConfigError, "at least 0"),
+    ],
+)
+def test_a_wrong_command_is_answered_with_one_sentence(flags, error, message):
+    with pytest.raises(error, match=message):
+        play.main(flags)
+
+
+def test_a_person_who_stops_it_sees_no_traceback(model, monkeypatch, capsys):
+    def interrupted(self, action):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TwoDoors, "parse_action", interrupted)
+    assert play.main(["two_doors", "--model", str(model), "--max_new_tokens_per_turn", "2"]) == 130
+    assert capsys.readouterr().out.endswith("Stopped.\n")

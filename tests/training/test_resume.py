@@ -1,0 +1,506 @@
+"""Stopping, crashing, resuming: a run that was interrupted ends as one that was not."""
+
+import errno
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from training_helpers import (
+    SMALL,
+    TOKENIZER,
+    Coin,
+    metrics_of,
+    open_run,
+    read_lines,
+    run_training,
+    same_weights,
+    small_policy,
+    weights_of,
+)
+
+from metarl_agents.errors import CheckpointError, ConfigError
+from metarl_agents.policy.tiny import build_model
+from metarl_agents.training import checkpoint as module
+from metarl_agents.training.checkpoint import Progress, list_checkpoints, newest_whole, prune, write_atomically
+from metarl_agents.training.saving import save_checkpoint
+
+
+def load(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder)
+
+
+def outcome(folder):
+    """All that two equal runs must share."""
+    from safetensors.torch import load_file
+
+    critic = Path(folder) / "critic" / "model.safetensors"
+    return {
+        "weights": weights_of(load(folder)),
+        "critic": load_file(critic) if critic.exists() else {},
+        "metrics": metrics_of(folder),
+        "text": read_lines(Path(folder) / "trajectories" / "train.jsonl"),
+    }
+
+
+def assert_equal_runs(one, other):
+    one, other = outcome(one), outcome(other)
+    assert list(one["metrics"]) == list(other["metrics"])
+    assert one["metrics"] == other["metrics"]
+    assert [record["seed"] for record in one["text"]] == [record["seed"] for record in other["text"]]
+    assert one["text"] == other["text"]
+    assert same_weights(one["weights"], other["weights"]) and same_weights(one["critic"], other["critic"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"updates_per_batch": 2},
+        {"advantages": "ppo", "critic_learning_rate": 0.01},
+        {"advantages": "ppo", "critic": "separate"},
+        {"advantages": "reinforce"},
+        {"beta": 0.1},
+    ],
+    ids=["gigpo", "ppo", "ppo-separate", "reinforce", "kl"],
+)
+def test_three_steps_and_three_more_equal_six_in_one_go(tmp_path, settings):
+    straight = run_training(tmp_path / "straight", max_steps=6, **settings)
+    run_training(tmp_path / "halved", max_steps=3, **settings)
+    resumed = run_training(tmp_path / "halved", max_steps=6, resume_from_checkpoint="latest", **settings)
+    assert resumed.steps == 6 and resumed.before is not None
+    assert resumed.before.metrics() == straight.before.metrics()
+    assert resumed.after.metrics() == straight.after.metrics()
+    assert_equal_runs(straight.output_dir, resumed.output_dir)
+
+
+def test_adapters_resume_too(tmp_path):
+    settings = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.1, "beta": 0.1}
+    first, second, third = small_policy(), small_policy(), small_policy()
+    straight = run_training(tmp_path / "straight", policy=first, max_steps=4, **settings)
+    run_training(tmp_path / "halved", policy=second, max_steps=2, **settings)
+    resumed = run_training(tmp_path / "halved", policy=third, max_steps=4, resume_from_checkpoint="latest", **settings)
+    assert same_weights(weights_of(first.model), weights_of(third.model))
+    assert metrics_of(straight.output_dir) == metrics_of(resumed.output_dir)
+
+
+def test_a_resumed_schedule_goes_on_where_it_was(tmp_path):
+    settings = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}
+    run_training(tmp_path / "run", max_steps=2, **settings)
+    run_training(tmp_path / "run", max_steps=4, resume_from_checkpoint="latest", **settings)
+    rates = [
+        x["metrics"]["learning_rate"] for x in read_lines(tmp_path / "run/metrics.jsonl") if x["prefix"] == "train"
+    ]
+    assert rates == pytest.approx([0.002, 0.004, 0.006, 0.008])
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    small_policy().save(folder)
+    return folder
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+from training_helpers import Coin
+from metarl_agents.cli import parse_config, run_cli
+from metarl_agents.training.trainer import train
+
+class Deadly(Coin):
+    calls = 0
+    def step(self, action):
+        Deadly.calls += 1
+        if os.environ.get("KILL") and Deadly.calls == int(os.environ["AFTER"]):
+            os.kill(os.getpid(), getattr(signal, os.environ["KILL"]))
+        return super().step(action)
+
+def main():
+    result = train(Deadly, parse_config(defaults={settings!r}))
+    return 130 if result.interrupted else 0
+
+run_cli(main)
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory, model_folder):
+    settings = SMALL | {"model_name_or_path": str(model_folder), "max_steps": 6, "save_steps": 1}
+    file = tmp_path_factory.mktemp("script") / "my_run.py"
+    file.write_text(SCRIPT.format(here=str(Path(__file__).parent), settings=settings))
+    return file
+
+
+def launch(arguments, **environment):
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def straight_run(tmp_path_factory, script):
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    done = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"])
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_sigterm_saves_and_the_printed_command_finishes_the_run(tmp_path, script, straight_run):
+    folder = tmp_path / "run"
+    stopped = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"], KILL="SIGTERM", AFTER="30")
+    assert stopped.returncode == 130, stopped.stderr
+    step = list_checkpoints(folder)[-1].name.removeprefix("checkpoint-")
+    assert 1 <= int(step) < 6 and f"Stopped after step {step} and saved." in stopped.stdout
+    assert not (folder / "model.safetensors").exists()
+    python, *words = shlex.split(stopped.stdout.split("Resume with: ")[1].splitlines()[0])
+    assert python == "python"
+    finished = launch(words)
+    assert finished.returncode == 0, finished.stderr
+    assert_equal_runs(straight_run, folder)
+
+
+def test_a_killed_run_resumes_from_its_latest_checkpoint(tmp_path, script, straight_run):
+    folder = tmp_path / "run"
+    killed = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"], KILL="SIGKILL", AFTER="40")
+    assert killed.returncode == -signal.SIGKILL
+    assert 0 < len(metrics_of(folder)) < 6
+    arguments = [script, "--output_dir", folder, "--gamma_traj", "0.8", "--resume_from_checkpoint", "latest"]
+    finished = launch(arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert_equal_runs(straight_run, folder)
+
+
+def test_a_command_line_mistake_is_one_line_and_status_2(tmp_path, script):
+    failed = launch([script, "--output_dir", tmp_path / "none", "--resume_from_checkpoint", "latest"])
+    assert failed.returncode == 2
+    (line,) = [line for line in failed.stderr.splitlines() if line]
+    assert line.startswith("CheckpointError: ") and "holds no checkpoint" in line
+
+
+def test_changed_settings_are_named_on_resuming(tmp_path, capsys):
+    run_training(tmp_path / "run", max_steps=1)
+    run_training(tmp_path / "run", max_steps=2, gamma_traj=0.1, resume_from_checkpoint="latest")
+    assert "Resuming with other settings than the run was started with: gamma_traj." in capsys.readouterr().out
+
+
+# ---- what is on disk ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_checkpoints(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two") / "run"
+    run_training(folder, max_steps=2, save_steps=1, advantages="ppo")
+    assert [path.name for path in list_checkpoints(folder)] == ["checkpoint-1", "checkpoint-2"]
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "critic/model.safetensors",
+        "optimizer.pt",
+        "trainer_state.json",
+        "config.json",
+        "tokenizer.json",
+    ],
+)
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_broken_newest_checkpoint_is_reported_and_the_one_before_it_used(two_checkpoints, name, damage):
+    if damage == "missing" and name in ("config.json", "tokenizer.json", "critic/model.safetensors"):
+        pytest.skip("the loader names what is missing")
+    file = two_checkpoints / "checkpoint-2" / name
+    content = file.read_bytes()
+    said = []
+    try:
+        if damage == "truncated":
+            file.write_bytes(content[: len(content) // 2])
+        else:
+            file.unlink()
+        assert newest_whole(two_checkpoints, said.append).name == "checkpoint-1"
+    finally:
+        file.write_bytes(content)
+    assert len(said) == 1 and "checkpoint-2" in said[0] and said[0].endswith("Trying the checkpoint before it.")
+    assert newest_whole(two_checkpoints, said.append).name == "checkpoint-2" and len(said) == 1
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_broken_one(tmp_path, capsys):
+    straight = run_training(tmp_path / "straight", max_steps=3)
+    run_training(tmp_path / "run", max_steps=2, save_steps=1)
+    weights = tmp_path / "run" / "checkpoint-2" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    resumed = run_training(tmp_path / "run", max_steps=3, resume_from_checkpoint="latest")
+    assert "checkpoint-2" in capsys.readouterr().err
+    assert_equal_runs(straight.output_dir, resumed.output_dir)
+
+
+def test_when_all_are_broken_it_is_said(tmp_path):
+    for step in (1, 2):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    said = []
+    with pytest.raises(CheckpointError, match="holds no checkpoint that can be read"):
+        newest_whole(tmp_path, said.append)
+    assert len(said) == 2
+
+
+def test_a_checkpoint_that_was_asked_for_by_name_must_be_whole(tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(CheckpointError, match="checkpoint-3 is not a whole checkpoint"):
+        run_training(tmp_path / "run", resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        run_training(tmp_path / "run", resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+
+
+def test_latest_without_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="there is no run of two_doors with a checkpoint"):
+        run_training_without_folder(resume_from_checkpoint="latest")
+
+
+def run_training_without_folder(**settings):
+    from metarl_agents import train
+
+    return train(Coin, policy=small_policy(), **(SMALL | settings))
+
+
+def test_latest_without_a_folder_takes_the_newest_run_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = run_training_without_folder(max_steps=1)
+    os.utime(first.output_dir, (1, 1))
+    second = run_training_without_folder(max_steps=1)
+    assert first.output_dir.name.startswith("two_doors-") and first.output_dir != second.output_dir
+    resumed = run_training_without_folder(max_steps=2, resume_from_checkpoint="latest")
+    assert resumed.output_dir == second.output_dir and resumed.steps == 2
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
+    run_training(tmp_path / "run", max_steps=1)
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with pytest.raises(ConfigError, match="already holds a run: add `--resume_from_checkpoint latest`"):
+        run_training(tmp_path / "run", max_steps=1)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+def test_a_run_that_died_before_its_first_checkpoint_is_no_dead_end(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ConfigError, match="without a checkpoint: delete it or choose another folder"):
+        run_training(tmp_path)
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(ConfigError, match="is a file"):
+        run_training(tmp_path / "run")
+
+
+def test_resuming_as_another_kind_of_run_is_one_sentence(tmp_path):
+    run_training(tmp_path / "run", max_steps=1)
+    with pytest.raises(CheckpointError, match="critic .* cannot be read"):
+        run_training(tmp_path / "run", max_steps=2, advantages="ppo", resume_from_checkpoint="latest")
+    run_training(tmp_path / "ppo", max_steps=1, advantages="ppo")
+    with pytest.raises(CheckpointError, match="does not fit this run"):
+        run_training(tmp_path / "ppo", max_steps=2, advantages="rloo", resume_from_checkpoint="latest")
+    other = small_policy(model=build_model(TOKENIZER, layers=2, hidden=32, max_length=256))
+    with pytest.raises(CheckpointError, match="do not fit this policy"):
+        run_training(tmp_path / "run", policy=other, max_steps=2, resume_from_checkpoint="latest")
+
+
+def test_no_more_checkpoints_than_save_total_limit(tmp_path):
+    run_training(tmp_path / "run", max_steps=4, save_steps=1, save_total_limit=2)
+    assert [path.name for path in list_checkpoints(tmp_path / "run")] == ["checkpoint-3", "checkpoint-4"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "best", "left"),
+    [
+        (None, None, [1, 2, 3, 4]),
+        (2, None, [3, 4]),
+        (2, 1, [1, 4]),
+        (3, 2, [2, 3, 4]),
+        (2, 4, [3, 4]),
+        (1, 1, [1, 4]),
+        (1, 4, [4]),
+        (1, None, [4]),
+        (9, 1, [1, 2, 3, 4]),
+    ],
+)
+def test_pruning_keeps_the_best_and_the_newest(tmp_path, limit, best, left):
+    for step in (1, 2, 3, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    prune(tmp_path, limit, best)
+    assert [int(path.name.split("-")[1]) for path in list_checkpoints(tmp_path)] == left
+
+
+def test_the_best_checkpoint_is_kept_and_becomes_the_final_model(tmp_path, monkeypatch, capsys):
+    from metarl_agents.training import trainer
+
+    real, scores = trainer.evaluate, iter([0.2, 0.9, 0.5, 0.4])
+
+    def graded(*args, split, **options):
+        result = real(*args, split=split, **options)
+        if split == "validation":
+            value = next(scores)
+            monkeypatch.setattr(type(result), "metrics", lambda self: {"pass@2": value})
+        return result
+
+    monkeypatch.setattr(trainer, "evaluate", graded)
+    settings = {"load_best_model_at_end": True, "metric_for_best_model": "pass@2", "save_total_limit": 2}
+    run_training(tmp_path / "run", max_steps=4, eval_steps=1, save_steps=1, **settings)
+    assert [path.name for path in list_checkpoints(tmp_path / "run")] == ["checkpoint-2", "checkpoint-4"]
+    final, best, last = (weights_of(load(tmp_path / "run" / name)) for name in (".", "checkpoint-2", "checkpoint-4"))
+    assert same_weights(final, best) and not same_weights(final, last)
+    assert "The final model is the one after step 2" in capsys.readouterr().out
+
+
+def test_the_metric_for_the_best_model_must_be_measured(tmp_path):
+    for name in ("pass@3", "reward", "loss"):
+        with pytest.raises(ConfigError, match="measures pass@1, pass@2"):
+            settings = {"load_best_model_at_end": True, "metric_for_best_model": name, "eval_steps": 1}
+            run_training(tmp_path / "run", num_episodes=2, **settings)
+
+
+# ---- all or nothing ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    run = open_run(tmp_path / "run")
+    run.progress.step = 1
+    save_checkpoint(run)
+    run.progress.step = 2
+    return run
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_folder(saved, monkeypatch, step):
+    before = contents(saved.output_dir)
+    saved.progress.step = step
+
+    def full(folder):
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(saved, "save_model", full)
+    with pytest.raises(
+        CheckpointError, match=r"^cannot write [^\n]*No space left on device[^\n]*`--output_dir`"
+    ) as caught:
+        save_checkpoint(saved)
+    assert "\n" not in str(caught.value)
+    assert contents(saved.output_dir) == before
+    assert [path.name for path in saved.output_dir.glob(".*")] == []
+
+
+def test_safetensors_own_word_for_a_full_disk_is_understood(saved, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(saved, "save_model", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        save_checkpoint(saved)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, KeyError])
+def test_any_other_failure_passes_through_and_leaves_no_half_folder(saved, monkeypatch, error):
+    before = contents(saved.output_dir)
+
+    def fail(folder):
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(saved, "save_model", fail)
+    with pytest.raises(error):
+        save_checkpoint(saved)
+    assert contents(saved.output_dir) == before
+
+
+def test_a_folder_that_cannot_be_put_in_place_leaves_the_old_one(tmp_path, monkeypatch):
+    target = tmp_path / "checkpoint-1"
+    write_atomically(target, lambda folder: (folder / "a").write_text("old"))
+    replace = os.replace
+
+    def refuse(source, destination):
+        if Path(source).name.startswith(".tmp"):
+            raise OSError(errno.EIO, "broken disk")
+        replace(source, destination)
+
+    monkeypatch.setattr(module.os, "replace", refuse)
+    with pytest.raises(CheckpointError, match="broken disk"):
+        write_atomically(target, lambda folder: (folder / "a").write_text("new"))
+    assert contents(tmp_path) == {"checkpoint-1/a": b"old"}
+
+
+def test_writing_again_replaces_and_leftovers_are_cleared(tmp_path):
+    target = tmp_path / "checkpoint-1"
+    for leftover in (".tmp-checkpoint-1", ".old-checkpoint-1"):
+        (tmp_path / leftover).mkdir()
+        (tmp_path / leftover / "junk").touch()
+    for text in ("one", "two"):
+        write_atomically(target, lambda folder, text=text: (folder / "a").write_text(text))
+    assert contents(tmp_path) == {"checkpoint-1/a": b"two"}
+
+
+# ---- what is saved -----------------------------------------------------------------------------------------------
+
+
+def test_the_final_folder_loads_without_this_library_and_gives_equal_logits(tmp_path):
+    from transformers import AutoTokenizer
+
+    policy = small_policy()
+    folder = run_training(tmp_path / "run", policy=policy, advantages="ppo").output_dir
+    loaded, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    messages = [{"role": "user", "content": "Choose one door A or B"}]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+    assert tuple(ids[0].tolist()) == policy.encode(messages)
+    with torch.no_grad():
+        assert torch.equal(loaded(input_ids=ids).logits, policy.model(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["head", "separate"])
+def test_the_critic_is_saved_beside_the_policy_and_not_inside_it(tmp_path, kind):
+    from safetensors import safe_open
+
+    folder = run_training(tmp_path / "run", advantages="ppo", critic=kind, max_steps=1).output_dir
+    for place in (folder, folder / "checkpoint-1"):
+        assert (place / "critic" / "model.safetensors").stat().st_size > 0
+        with safe_open(place / "model.safetensors", framework="pt") as tensors:
+            assert not [name for name in tensors.keys() if "critic" in name or "linear" in name]  # noqa: SIM118
+
+
+def test_a_checkpoint_knows_its_run(tmp_path):
+    folder = run_training(tmp_path / "run", advantages="reinforce", seed=4).output_dir
+    state = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text())
+    assert state["step"] == 2 and state["optimizer_steps"] == 2 and state["num_episodes"] > 0
+    assert isinstance(state["baseline"]["mean"], float)
+    assert Progress(**state).step == 2
+    assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == 4
+    assert {"torch", "transformers", "metarl_agents"} <= set(
+        json.loads((folder / "versions.json").read_text())["versions"]
+    )
+
+
+def test_a_second_signal_stops_at_once():
+    from metarl_agents.training.interrupt import StopRequest
+
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        assert stop.asked
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+    assert signal.getsignal(signal.SIGTERM) is handler
