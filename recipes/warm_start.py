@@ -1,9 +1,11 @@
 """Make a built-in tiny model: supervised fine-tuning on scripted play.
 
     python recipes/warm_start.py --preset minesweeper_4x4 --output_dir runs/warm_start
+    python recipes/warm_start.py --data my_demonstrations.jsonl        # your own rows, columns prompt and response
 
-The scripted player deduces safe cells 85 % of the time, otherwise opens any closed cell, heeds its own remarks in
-40 % of retries and errs in 3 % of moves. Nothing else teaches the model to use memory. The presets' models ship in
+The scripted player deduces safe cells in 95 % of moves, heeds its own remarks in 30 % of retries, takes the first of
+several equally good cells in half of its episodes (any of them in the others), and names any cell of the board in 1 %
+of moves. Nothing else teaches the model to use memory. The presets' models ship in
 `src/metarl_agents/policy/tiny_models/`; each folder holds `warm_start.json`, the settings and log it was made with.
 """
 
@@ -23,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "boards": [{"size": 4, "mines": mines} for mines in (3, 4, 5)],
         "max_turns": 12,
         "model": {"layers": 3, "hidden": 96},
-        "steps": 2000,
+        "steps": 1500,
         "trials": 16_000,
     },
     "minesweeper_6x6": {
@@ -41,12 +43,9 @@ def main() -> None:
     """Make demonstrations, fit the model, save it with its log."""
     import torch
 
-    from metarl_agents.config import TrialConfig
-    from metarl_agents.envs import resolve
     from metarl_agents.policy.policy import Policy
     from metarl_agents.policy.tiny import build_model, build_tokenizer
-    from metarl_agents.rollout.tasks import TaskStream
-    from metarl_agents.training.demonstrations import demonstrate
+    from metarl_agents.training.demonstrations import read_demonstrations
     from metarl_agents.training.warm_start import WarmStartConfig, warm_start
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -55,6 +54,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=None, help="optimizer steps; default: the preset's")
     parser.add_argument("--trials", type=int, default=None, help="scripted trials; default: the preset's")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", help="JSONL file or hub dataset with columns prompt, response, instead of play")
     chosen = parser.parse_args()
     preset = PRESETS[chosen.preset] | {key: v for key in ("steps", "trials") if (v := getattr(chosen, key))}
     output = chosen.output_dir or Path("runs") / f"warm_start-{chosen.preset}"
@@ -62,12 +62,10 @@ def main() -> None:
     started = time.time()
     tokenizer = build_tokenizer()
     policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset["model"]), tokenizer)
-    trial = TrialConfig(env=preset["env"], wording="compact", max_turns=preset["max_turns"], env_timeout_s=None)
-    rows = []
-    for number, board in enumerate(preset["boards"]):
-        make_env = partial(resolve(preset["env"]), wording="compact", **board)
-        seeds = TaskStream(mix_seed(chosen.seed, number), preset["trials"] // len(preset["boards"])).take(0)
-        rows += demonstrate(make_env, seeds, trial, policy.encode, policy.answer_ids, chosen.seed)
+    if chosen.data:
+        rows = read_demonstrations(chosen.data, policy.encode, policy.answer_ids)
+    else:
+        rows = scripted_rows(preset, policy, chosen.seed)
     print(f"{len(rows)} demonstrations in {time.time() - started:.0f} s", flush=True)
 
     log = []
@@ -79,19 +77,27 @@ def main() -> None:
 
     config = WarmStartConfig(steps=preset["steps"], seed=chosen.seed)
     warm_start(policy, rows, config, on_step)
-    policy.model.save_pretrained(output)
-    policy.tokenizer.save_pretrained(output)
+    policy.save(output)
     record = {"preset": chosen.preset, **preset, "training": asdict(config), "rows": len(rows), "log": log}
     record |= {"seconds": round(time.time() - started), "threads": torch.get_num_threads()}
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"saved to {output} after {time.time() - started:.0f} s")
 
 
-def mix_seed(seed: int, number: int) -> int:
-    """Return a stream of tasks of its own for each board and run seed."""
-    from metarl_agents.rollout.tasks import mix
+def scripted_rows(preset: dict[str, Any], policy: Any, seed: int) -> list:
+    """Play the preset's boards in equal shares, each with a stream of training tasks of its own."""
+    from metarl_agents.config import TrialConfig
+    from metarl_agents.envs import resolve
+    from metarl_agents.rollout.tasks import TaskStream, mix
+    from metarl_agents.training.demonstrations import demonstrate
 
-    return mix(1_000_003, seed, number)
+    trial = TrialConfig(env=preset["env"], wording="compact", max_turns=preset["max_turns"], env_timeout_s=None)
+    rows: list = []
+    for number, board in enumerate(preset["boards"]):
+        make_env = partial(resolve(preset["env"]), wording="compact", **board)
+        seeds = TaskStream(mix(1_000_003, seed, number), preset["trials"] // len(preset["boards"])).take(0)
+        rows += demonstrate(make_env, seeds, trial, policy.encode, policy.answer_ids, seed)
+    return rows
 
 
 if __name__ == "__main__":

@@ -23,26 +23,28 @@ class MinesweeperPlayer:
         safe: probability of playing by deduction; otherwise any closed cell.
         heed: probability of listening to the remarks, drawn once an episode.
         blunder: probability of naming any cell of the board instead.
-        consistent: take the first of several equally good cells, not a random one.
+        consistent: probability, drawn once an episode, of taking the first of several equally good cells, not a
+            random one.
         explore_rng: draws among equally good cells in place of the generator given to `act`.
     """
 
     def __init__(
         self,
-        safe: float = 0.85,
-        heed: float = 0.4,
-        blunder: float = 0.03,
+        safe: float = 0.95,
+        heed: float = 0.3,
+        blunder: float = 0.01,
         *,
-        consistent: bool = False,
+        consistent: float = 0.5,
         explore_rng: Any | None = None,
     ):
         self.safe, self.heed, self.blunder = safe, heed, blunder
         self.consistent, self.explore_rng = consistent, explore_rng
         self._avoid: set[tuple[int, int]] = set()
+        self._takes_first = consistent >= 1
 
     def start_episode(self, remarks: list[str], rng: Any) -> None:
         """Begin an attempt; with probability `heed`, stay away from the cells the remarks warn of."""
-        heeds = rng.random() < self.heed
+        heeds, self._takes_first = rng.random() < self.heed, rng.random() < self.consistent
         self._avoid = {cell for remark in remarks for cell in cells_to_avoid(remark)} if heeds else set()
 
     def act(self, observation: str, rng: Any) -> str:
@@ -51,7 +53,8 @@ class MinesweeperPlayer:
         size = len(board)
         blunders, deduces = rng.random() < self.blunder, rng.random() < self.safe
         avoid = {(row - 1) * size + col - 1 for row, col in self._avoid if row <= size and col <= size}
-        cell = self._pick(range(size * size) if blunders else self._candidates(board, avoid, deduces), rng)
+        cells = range(size * size) if blunders else self._candidates(board, avoid, deduces)
+        cell = self._pick(cells, rng, takes_first=self._takes_first and not blunders)
         return f"<action>{show_cell((cell // size + 1, cell % size + 1))}</action>"
 
     def reflect(self, episode: Any, rng: Any) -> str:
@@ -67,9 +70,9 @@ class MinesweeperPlayer:
         choices = (safe - avoid, closed - mines - avoid, closed, set(range(len(board) ** 2)))
         return sorted(next(choice for choice in choices if choice))
 
-    def _pick(self, cells: Sequence[int], rng: Any) -> int:
+    def _pick(self, cells: Sequence[int], rng: Any, *, takes_first: bool) -> int:
         source = self.explore_rng or rng
-        return cells[0 if self.consistent else int(source.random() * len(cells))]
+        return cells[0 if takes_first else int(source.random() * len(cells))]
 
 
 def cells_to_avoid(remark: str) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import shlex
 import signal
@@ -26,6 +27,8 @@ from training_helpers import (
     weights_of,
 )
 
+from metarl_agents import train
+from metarl_agents.cli import parse_config, run_cli
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.tiny import build_model
 from metarl_agents.training import checkpoint as module
@@ -110,78 +113,81 @@ def model_folder(tmp_path_factory):
 
 
 SCRIPT = """
-import os, signal, sys
+import sys
 sys.path.insert(0, {here!r})
-from training_helpers import Coin
-from metarl_agents.cli import parse_config, run_cli
-from metarl_agents.training.trainer import train
+from test_resume import start
+from metarl_agents.cli import run_cli
+run_cli(lambda: start({settings!r}))
+"""
+
 
 class Deadly(Coin):
+    """Sends its own process the signal KILL in step AFTER."""
+
     calls = 0
+
     def step(self, action):
         Deadly.calls += 1
         if os.environ.get("KILL") and Deadly.calls == int(os.environ["AFTER"]):
             os.kill(os.getpid(), getattr(signal, os.environ["KILL"]))
         return super().step(action)
 
-def main():
-    result = train(Deadly, parse_config(defaults={settings!r}))
+
+def start(settings, argv=None):
+    """What a recipe does."""
+    result = train(Deadly, parse_config(argv, defaults=settings))
     return 130 if result.interrupted else 0
 
-run_cli(main)
-"""
+
+@pytest.fixture(scope="module")
+def settings(model_folder):
+    return SMALL | {"model_name_or_path": str(model_folder), "max_steps": 6, "save_steps": 1}
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory, model_folder):
-    settings = SMALL | {"model_name_or_path": str(model_folder), "max_steps": 6, "save_steps": 1}
-    file = tmp_path_factory.mktemp("script") / "my_run.py"
-    file.write_text(SCRIPT.format(here=str(Path(__file__).parent), settings=settings))
-    return file
-
-
-def launch(arguments, **environment):
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
-
-
-@pytest.fixture(scope="module")
-def straight_run(tmp_path_factory, script):
+def straight_run(tmp_path_factory, settings):
     folder = tmp_path_factory.mktemp("straight") / "run"
-    done = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"])
-    assert done.returncode == 0, done.stderr
+    assert start(settings, ["--output_dir", str(folder), "--gamma_traj", "0.8"]) == 0
     return folder
 
 
-def test_a_sigterm_saves_and_the_printed_command_finishes_the_run(tmp_path, script, straight_run):
-    folder = tmp_path / "run"
-    stopped = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"], KILL="SIGTERM", AFTER="30")
+def test_a_sigterm_saves_and_the_printed_command_finishes_the_run(tmp_path, settings, straight_run):
+    script, folder = tmp_path / "my_run.py", tmp_path / "run"
+    script.write_text(SCRIPT.format(here=str(Path(__file__).parent), settings=settings))
+    command = [sys.executable, str(script), "--output_dir", str(folder), "--gamma_traj", "0.8"]
+    environment = os.environ | {"KILL": "SIGTERM", "AFTER": "30"}
+    stopped = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert stopped.returncode == 130, stopped.stderr
     step = list_checkpoints(folder)[-1].name.removeprefix("checkpoint-")
     assert 1 <= int(step) < 6 and f"Stopped after step {step} and saved." in stopped.stdout
     assert not (folder / "model.safetensors").exists()
-    python, *words = shlex.split(stopped.stdout.split("Resume with: ")[1].splitlines()[0])
-    assert python == "python"
-    finished = launch(words)
-    assert finished.returncode == 0, finished.stderr
+    python, named, *flags = shlex.split(stopped.stdout.split("Resume with: ")[1].splitlines()[0])
+    assert (python, named) == ("python", str(script))
+    assert start(settings, flags) == 0
     assert_equal_runs(straight_run, folder)
 
 
-def test_a_killed_run_resumes_from_its_latest_checkpoint(tmp_path, script, straight_run):
-    folder = tmp_path / "run"
-    killed = launch([script, "--output_dir", folder, "--gamma_traj", "0.8"], KILL="SIGKILL", AFTER="40")
-    assert killed.returncode == -signal.SIGKILL
-    assert 0 < len(metrics_of(folder)) < 6
-    arguments = [script, "--output_dir", folder, "--gamma_traj", "0.8", "--resume_from_checkpoint", "latest"]
-    finished = launch(arguments)
-    assert finished.returncode == 0, finished.stderr
-    assert_equal_runs(straight_run, folder)
+def test_a_killed_run_resumes_from_its_latest_checkpoint(tmp_path, settings, straight_run, monkeypatch):
+    flags = ["--output_dir", str(tmp_path / "run"), "--gamma_traj", "0.8"]
+    monkeypatch.setattr(Deadly, "calls", 0)
+    monkeypatch.setenv("AFTER", "40")
+    monkeypatch.setenv("KILL", "SIGKILL")
+    child = multiprocessing.get_context("fork").Process(target=start, args=(settings, flags))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    assert 0 < len(metrics_of(tmp_path / "run")) < 6
+    monkeypatch.delenv("KILL")
+    assert start(settings, [*flags, "--resume_from_checkpoint", "latest"]) == 0
+    assert_equal_runs(straight_run, tmp_path / "run")
 
 
-def test_a_command_line_mistake_is_one_line_and_status_2(tmp_path, script):
-    failed = launch([script, "--output_dir", tmp_path / "none", "--resume_from_checkpoint", "latest"])
-    assert failed.returncode == 2
-    (line,) = [line for line in failed.stderr.splitlines() if line]
+def test_a_mistake_is_one_line_and_status_2(tmp_path, settings, capsys):
+    flags = ["--output_dir", str(tmp_path / "none"), "--resume_from_checkpoint", "latest"]
+    with pytest.raises(SystemExit) as left:
+        run_cli(lambda: start(settings, flags))
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("CheckpointError: ") and "holds no checkpoint" in line
 
 
@@ -266,8 +272,6 @@ def test_latest_without_runs(tmp_path, monkeypatch):
 
 
 def run_training_without_folder(**settings):
-    from metarl_agents import train
-
     return train(Coin, policy=small_policy(), **(SMALL | settings))
 
 

@@ -33,6 +33,20 @@ def tiny_model_name(env: Environment) -> str | None:
     return getattr(env, "tiny_model", None)
 
 
+def address_of(make_env: Any) -> str:
+    """Return the address `module:Class` of what builds environments, looking through `functools.partial`.
+
+    It names the environment in a run's files, so that the run can be played and evaluated again. The keywords of a
+    partial are not part of it.
+    """
+    while isinstance(make_env, partial):
+        make_env = make_env.args[0] if make_env.func is make else make_env.func
+    if isinstance(make_env, str):
+        return make_env
+    named = make_env if hasattr(make_env, "__qualname__") else type(make_env)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
 def _accepts_wording(factory: Any) -> bool:
     try:
         return "wording" in inspect.signature(factory).parameters

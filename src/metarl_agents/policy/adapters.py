@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from metarl_agents.config import ModelConfig
@@ -17,8 +18,8 @@ from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
 
 
-def add_adapters(policy: Policy, config: ModelConfig) -> None:
-    """Put LoRA adapters on the policy's model; from then on only they are trained.
+def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
+    """Put LoRA adapters on the policy's model; from then on only they are trained. `seed` decides how they start.
 
     Raises:
         ConfigError: peft is not installed, or it finds no module to adapt.
@@ -37,7 +38,9 @@ def add_adapters(policy: Policy, config: ModelConfig) -> None:
         task_type="CAUSAL_LM",
     )
     try:
-        policy.model = get_peft_model(policy.model, lora)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            policy.model = get_peft_model(policy.model, lora)
     except ValueError as error:
         raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
     disable_dropout(policy.model)

@@ -14,6 +14,7 @@ from typing import Any
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import disable_dropout
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 
@@ -90,8 +91,9 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
         model_options["attn_implementation"] = config.attn_implementation
     base, adapter = _adapter_base(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name if adapter else base, **options)
-        model = AutoModelForCausalLM.from_pretrained(base, **options, **model_options)
+        with quiet_progress():
+            tokenizer = AutoTokenizer.from_pretrained(name if adapter else base, **options)
+            model = AutoModelForCausalLM.from_pretrained(base, **options, **model_options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:400]
         raise ConfigError(f"cannot load the model {name}: {reason}") from None

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.padding import left_pad
+from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.sampling import Sampling
+from metarl_agents.policy.sharding import settle_deepspeed_accelerator
 from metarl_agents.types import Response
 
 
@@ -63,16 +65,10 @@ class Policy:
 
     def save(self, folder: str | Path) -> None:
         """Write model (or adapter) in safetensors and tokenizer, so that `from_pretrained` loads them."""
-        from transformers.utils import logging
-
-        shown = logging.is_progress_bar_enabled()
-        logging.disable_progress_bar()
-        try:
+        settle_deepspeed_accelerator()
+        with quiet_progress():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-        finally:
-            if shown:
-                logging.enable_progress_bar()
 
     @torch.no_grad()
     def generate(self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, *, seed: int) -> list[Response]:

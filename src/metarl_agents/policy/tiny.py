@@ -7,6 +7,9 @@ board row header too, which keeps a MineSweeper prompt near forty tokens.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 PAD, END, USER, ASSISTANT, SYSTEM = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"
@@ -35,10 +38,20 @@ WORDS = (
 TAGS = ("<action>", "</action>", "<remark>", "</remark>")
 
 
-def _vocabulary() -> dict[str, int]:
-    """Return {token: id}: special tokens, 256 bytes, then words, with and without a blank before them."""
-    import re
+def frequent_pieces(texts: Iterable[str], limit: int = 1000, at_least: int = 3) -> list[str]:
+    """Return the commonest pieces of some texts: the words a tokenizer needs to speak an environment's language.
 
+    Args:
+        texts: prompts and answers.
+        limit: how many pieces at most.
+        at_least: how often a piece must occur.
+    """
+    counts = Counter(piece for text in texts for piece in re.findall(PIECES, text))
+    return [piece for piece, count in counts.most_common(limit) if count >= at_least]
+
+
+def _vocabulary(extra: Iterable[str]) -> dict[str, int]:
+    """Return {token: id}: special tokens, 256 bytes, the built-in words with and without a blank, extra pieces."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     words = re.findall(r"[A-Za-z]+|[^\sA-Za-z]", WORDS)
@@ -46,6 +59,7 @@ def _vocabulary() -> dict[str, int]:
     words += [*"0123456789", "?", ".", "*", "#", "_", "X", "O", "P", "S", *TAGS]
     pieces = [form for word in dict.fromkeys(words) for form in (word, f" {word}")]
     pieces += [form for row in range(1, 11) for form in (f"Row {row}:", f"\nRow {row}:")]
+    pieces += extra
     # ByteLevel maps each byte to a printable character; tokens are spelled in that alphabet.
     spell = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
     spelled = ["".join(part for part, _ in spell(piece)) for piece in pieces]
@@ -53,13 +67,17 @@ def _vocabulary() -> dict[str, int]:
     return {token: number for number, token in enumerate(ordered)}
 
 
-def build_tokenizer() -> Any:
-    """Return the tiny model's tokenizer, a `PreTrainedTokenizerFast` with a chat template."""
+def build_tokenizer(extra: Iterable[str] = ()) -> Any:
+    """Return the tiny model's tokenizer, a `PreTrainedTokenizerFast` with a chat template.
+
+    Args:
+        extra: further pieces that are to be one token each (see `frequent_pieces`).
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     # ignore_merges: a piece that is in the vocabulary is one token; any other piece is its bytes.
-    tokenizer = Tokenizer(models.BPE(vocab=_vocabulary(), merges=[], ignore_merges=True))
+    tokenizer = Tokenizer(models.BPE(vocab=_vocabulary(extra), merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment, MakeEnv
@@ -67,6 +68,28 @@ def demonstrate(
         yield from _play(runner, make_env, rng, encode, answer_ids)
         if runner.trial.crashed:
             raise ConfigError(f"the environment failed during scripted play of task {task}: {runner.trial.error}.")
+
+
+def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> list[Row]:
+    """Read rows from a JSONL file or hub dataset with the text columns `prompt` and `response`.
+
+    Raises:
+        ConfigError: datasets is not installed, the source cannot be read, or a column is missing.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError("reading demonstrations needs the package datasets: pip install datasets.") from None
+    try:
+        local = Path(source).is_file()
+        loaded = datasets.load_dataset("json", data_files=source, split="train") if local else None
+        loaded = loaded if local else datasets.load_dataset(source, split="train")
+    except Exception as error:  # datasets reports a bad source in many types
+        raise ConfigError(f"cannot read the demonstrations {source}: {' '.join(str(error).split())[:300]}") from None
+    missing = {"prompt", "response"} - set(loaded.column_names)
+    if missing:
+        raise ConfigError(f"the demonstrations {source} have no column `{sorted(missing)[0]}`: add it, as text.")
+    return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in loaded]
 
 
 def _play(

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import tiny_model_name
-from metarl_agents.policy.loading import load_policy, needs_warm_start
+from metarl_agents.policy.loading import needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
 from metarl_agents.rollout.tasks import load_task_list
 from metarl_agents.training.setup import build_policy, fit_context
+from metarl_agents.training.warm_start import untaught_tiny_policy
 from metarl_agents.types import Response
 
 _FIRST, _REFLECTION, _RETRY = "First prompt", "Reflection prompt", "First prompt of the second episode"
@@ -50,7 +51,7 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
     task_lists = load_task_list(config.trial.tasks)
     # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
     untaught = needs_warm_start(config.model, tiny_model_name(make_env()))
-    policy = load_policy(config.model) if untaught else build_policy(config, make_env)
+    policy = untaught_tiny_policy(make_env, config) if untaught else build_policy(config, make_env)
     fit_context(config, policy)
     seed = TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]).take(0)[0]
     walk = _walk_to_retry(config, make_env, policy, seed, untaught)

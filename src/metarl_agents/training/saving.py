@@ -6,6 +6,7 @@ import json
 import platform
 import shutil
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +83,8 @@ def describe_run_folder(run: Run) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide a run's numbers."""
-    import accelerate
-    import numpy
-    import torch
-    import transformers
-
     own = {"metarl_agents": __version__, "python": platform.python_version()}
-    libraries = (accelerate, numpy, torch, transformers)
-    return own | {library.__name__: library.__version__ for library in libraries}
+    return own | {name: metadata.version(name) for name in ("accelerate", "numpy", "torch", "transformers")}
 
 
 def save_checkpoint(run: Run) -> None:

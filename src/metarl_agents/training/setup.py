@@ -196,7 +196,7 @@ def build_policy(config: Config, make_env: MakeEnv) -> Policy:
     else:
         policy = load_policy(model, tiny_name=tiny_name)
     if model.use_peft:
-        add_adapters(policy, model)
+        add_adapters(policy, model, config.run.seed)
     return policy
 
 
@@ -205,7 +205,7 @@ def _policy_and_reference(
 ) -> tuple[Policy, Reference | None]:
     """Return the policy as it is now and, where KL is on, the frozen one that the run *started* from."""
     if policy is not None and config.model.use_peft:
-        add_adapters(policy, config.model)
+        add_adapters(policy, config.model, config.run.seed)
     # A checkpoint is a whole model folder, or an adapter folder that names its base; else its weights are put
     # into the policy that the run started from.
     is_loadable = resume is not None and policy is None and not has_nameless_base(resume)

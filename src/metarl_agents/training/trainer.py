@@ -15,7 +15,7 @@ import torch
 from metarl_agents.cli import coerce
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import environment_factory
+from metarl_agents.envs.factory import address_of, environment_factory
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.policy import Policy
@@ -70,7 +70,10 @@ def train(
     """
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
-    make_env = make_env or environment_factory(config.trial)
+    if make_env is None:
+        make_env = environment_factory(config.trial)
+    elif "env" not in settings:
+        config.trial.env = address_of(make_env)
     output_dir, resume = agree_on_output_dir(config)
     run = build_run(config, make_env, policy, output_dir, resume)
     with StopRequest() as stop, run.logger:

@@ -20,7 +20,8 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer
-from metarl_agents.policy.tiny import build_model, build_tokenizer
+from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
+from metarl_agents.prompting.messages import Messages
 from metarl_agents.rollout.tasks import TaskStream, mix
 from metarl_agents.training.demonstrations import Row, demonstrate
 
@@ -38,7 +39,8 @@ class WarmStartConfig:
 
 
 ON_THE_FLY_TRIALS = 400
-ON_THE_FLY = WarmStartConfig(steps=120, batch_size=32, learning_rate=3e-3, warmup_steps=10)
+VOCABULARY_TRIALS = 50
+ON_THE_FLY = WarmStartConfig(steps=200, batch_size=16, learning_rate=3e-3, warmup_steps=20)
 ON_THE_FLY_SIZE = {"layers": 2, "hidden": 64}
 
 
@@ -96,9 +98,8 @@ def tiny_policy_on_the_fly(make_env: MakeEnv, config: Config) -> Policy:
     Raises:
         ConfigError: the environment has neither a player nor admissible actions, or its prompts do not fit.
     """
-    tokenizer = build_tokenizer()
-    policy = Policy(build_model(tokenizer, **ON_THE_FLY_SIZE), tokenizer)
-    seeds = TaskStream(mix(1_000_003, config.run.seed), ON_THE_FLY_TRIALS).take(0)
+    policy = untaught_tiny_policy(make_env, config)
+    seeds = _seeds(config)
     rows = list(demonstrate(make_env, seeds, config.trial, policy.encode, policy.answer_ids, config.run.seed))
     fitting = [(p, r) for p, r in rows if len(p) + len(r) <= (policy.context_length or len(p) + len(r))]
     if not fitting:
@@ -108,3 +109,31 @@ def tiny_policy_on_the_fly(make_env: MakeEnv, config: Config) -> Policy:
         )
     warm_start(policy, fitting, replace(ON_THE_FLY, seed=config.run.seed))
     return policy
+
+
+def untaught_tiny_policy(make_env: MakeEnv, config: Config) -> Policy:
+    """Return the small fresh model before it is taught: its tokenizer knows the environment's words already."""
+    pieces = _pieces(make_env, _seeds(config)[:VOCABULARY_TRIALS], config)
+    tokenizer = build_tokenizer(extra=pieces)
+    return Policy(build_model(tokenizer, **ON_THE_FLY_SIZE), tokenizer)
+
+
+def _seeds(config: Config) -> list[int]:
+    return TaskStream(mix(1_000_003, config.run.seed), ON_THE_FLY_TRIALS).take(0)
+
+
+def _pieces(make_env: MakeEnv, seeds: Sequence[int], config: Config) -> list[str]:
+    """Return the words of the environment's prompts and answers, so that the model reads words and not bytes."""
+    texts: list[str] = []
+
+    def note(messages: Messages) -> tuple[int, ...]:
+        texts.extend(message["content"] for message in messages)
+        return ()
+
+    def note_answer(text: str) -> tuple[int, ...]:
+        texts.append(text)
+        return ()
+
+    for _ in demonstrate(make_env, seeds, config.trial, note, note_answer, config.run.seed):
+        pass
+    return frequent_pieces(texts)

@@ -1,0 +1,263 @@
+"""Flags and YAML: what wins, what fits, what is refused, and how quickly."""
+
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import metarl_agents
+from metarl_agents import config as parts
+from metarl_agents.cli import coerce, parse_config, run_cli, settings
+from metarl_agents.config import Config
+from metarl_agents.errors import CheckpointError, ConfigError, EnvironmentContractError, UnknownEnvironmentError
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "numpy", "tensorboard")
+
+
+def flat(*argv, **options):
+    return parse_config(list(argv), **options).flat()
+
+
+def yaml_file(folder, text):
+    file = folder / "settings.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_without_flags_the_defaults_are_the_papers():
+    values = flat()
+    assert values == Config().flat()
+    papers = {"num_episodes": 3, "group_size": 8, "tasks_per_step": 16, "learning_rate": 1e-6, "gamma_step": 0.95}
+    papers |= {"gamma_traj": 0.6, "clip_low": 0.2, "dual_clip": 3.0, "entropy_coef": 0.001, "beta": 0.0}
+    papers |= {"memory": "reflection", "return_mode": "paper", "advantages": "gigpo", "temperature": 1.0}
+    papers |= {"eval_temperature": 0.7, "eval_top_p": 0.8, "eval_top_k": 20, "max_steps": 300, "eval_tasks": 512}
+    assert {name: values[name] for name in papers} == papers
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "value"),
+    [
+        (["--max_steps", "5"], "max_steps", 5),
+        (["--max_steps=5"], "max_steps", 5),
+        (["--max_steps", "1e3"], "max_steps", 1000),
+        (["--learning_rate", "2e-4"], "learning_rate", 2e-4),
+        (["--learning_rate", "1"], "learning_rate", 1.0),
+        (["--use_peft"], "use_peft", True),
+        (["--use_peft", "false"], "use_peft", False),
+        (["--stop_on_success", "No"], "stop_on_success", False),
+        (["--memory", "none"], "memory", "none"),
+        (["--dual_clip", ""], "dual_clip", None),
+        (["--env_timeout_s", "none"], "env_timeout_s", None),
+        (["--advantage_clip", "4"], "advantage_clip", 4.0),
+        (["--env_kwargs", "{size: 6, mines: 4}"], "env_kwargs", {"size": 6, "mines": 4}),
+        (["--env_kwargs", '{"size": 6}'], "env_kwargs", {"size": 6}),
+        (["--env_kwargs", "size: 6"], "env_kwargs", {"size": 6}),
+        (["--lora_target_modules", "q_proj,v_proj"], "lora_target_modules", ["q_proj", "v_proj"]),
+        (["--report_to", "none"], "report_to", ["none"]),
+        (["--env", "my_package.module:MyEnv"], "env", "my_package.module:MyEnv"),
+        (["--num_generations", "6"], "group_size", 6),
+        (["--epsilon", "0.1"], "clip_low", 0.1),
+        (["--epsilon_high", "0.3"], "clip_high", 0.3),
+    ],
+)
+def test_flags_become_values_of_the_right_type(argv, name, value):
+    got = flat(*argv)[name]
+    assert got == value and type(got) is type(value)
+
+
+def test_flags_win_over_the_file_and_the_file_replaces_the_preset(tmp_path):
+    file = yaml_file(tmp_path, "max_steps: 20\nseed: 7\nnum_generations: 4\n")
+    preset = {"max_steps": 10, "max_turns": 3}
+    assert flat(defaults=preset)["max_turns"] == 3
+    values = flat("--config", file, "--seed", "9", defaults=preset)
+    assert (values["max_steps"], values["seed"], values["group_size"]) == (20, 9, 4)
+    assert values["max_turns"] == Config().flat()["max_turns"]
+
+
+def test_yaml_values_are_converted_like_flags(tmp_path):
+    text = "learning_rate: 1e-5\nuse_peft: yes\ndual_clip:\nenv_kwargs: {size: 4}\nreport_to: [none]\nmax_steps: 3.0\n"
+    values = flat("--config", yaml_file(tmp_path, text))
+    assert values["learning_rate"] == 1e-5 and values["use_peft"] is True and values["dual_clip"] is None
+    assert values["env_kwargs"] == {"size": 4} and values["report_to"] == ["none"] and values["max_steps"] == 3
+
+
+def test_a_preset_may_be_a_file(tmp_path):
+    assert flat(defaults=yaml_file(tmp_path, "max_steps: 11"))["max_steps"] == 11
+    assert flat(defaults=yaml_file(tmp_path, ""))["max_steps"] == 300
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--lerning_rate", "1"], "there is no flag `--lerning_rate`. Did you mean `--learning_rate`"),
+        (["--max_stepz=1"], "Did you mean `--max_steps`"),
+        (["--qqqqqq", "1"], "there is no flag `--qqqqqq`"),
+        (["--max_step", "1"], "Did you mean `--max_steps`"),  # no silent abbreviations
+        (["stray"], "stray"),
+        (["--max_steps"], "expected one argument"),
+        (["--memory", "reflections"], "must be one of .*; did you mean 'reflection'"),
+        (["--max_steps", "many"], "`max_steps` is 'many', but must be a whole number"),
+        (["--max_steps", "1.5"], "must be a whole number"),
+        (["--max_steps", "inf"], "must be a whole number"),
+        (["--learning_rate", "nan"], "must be a number"),
+        (["--learning_rate", "inf"], "must be a number"),
+        (["--use_peft", "maybe"], "must be true or false"),
+        (["--env_kwargs", "[1, 2]"], "must be a mapping"),
+        (["--config", "/nowhere.yaml"], "cannot read the settings file /nowhere.yaml"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_sentence(argv, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        flat(*argv)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_stepz: 3", "there is no setting `max_stepz`. Did you mean `max_steps`"),
+        ("zzz: 3", "there is no setting `zzz`"),
+        ("max_steps: true", "must be a whole number"),
+        ("- a\n- b", "must hold `name: value` lines, but holds a list"),
+        ("a: [", "is not valid YAML"),
+        ("memory: 3", "must be one of"),
+    ],
+)
+def test_mistakes_in_a_file_are_one_sentence(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        flat("--config", yaml_file(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_names_are_unique_over_all_parts_and_survive_a_round_trip():
+    names = [item.name for part in fields(Config) for item in fields(part.default_factory)]
+    aliases = [alias for _, item in settings().values() for alias in item.metadata["aliases"]]
+    assert len(set(names + aliases)) == len(names + aliases)
+    config = Config.from_flat({"max_steps": 3, "gamma_traj": 0.9, "env_kwargs": {"size": 5}})
+    assert Config.from_flat(config.flat()) == config
+    assert coerce(config.flat()) == config.flat()
+
+
+def test_every_setting_says_what_it_is_and_no_two_configs_share_a_mutable_default():
+    assert all(item.metadata["help"] for _, item in settings().values())
+    one, other = Config(), Config()
+    one.trial.env_kwargs["size"] = 1
+    one.run.report_to.append("none")
+    assert other.trial.env_kwargs == {} and other.run.report_to == ["tensorboard"]
+
+
+OUT_OF_RANGE = {
+    "gamma_step": (-0.1, 1.1), "gamma_traj": (-0.1, 1.1), "gae_lambda": (2,), "step_weight": (-1,),
+    "advantage_clip": (0, -1), "group_size": (0,), "num_episodes": (0,), "max_turns": (0,), "tasks_per_step": (0,),
+    "invalid_action_penalty": (-1,), "length_penalty": (-1,), "env_timeout_s": (0,), "learning_rate": (-1e-6,),
+    "beta": (-0.1,), "clip_low": (-0.2,), "dual_clip": (0.5,), "adam_beta1": (1.0,), "max_grad_norm": (0,),
+    "updates_per_batch": (0,), "max_tokens_per_micro_batch": (0,), "value_clip": (-1,), "temperature": (-1,),
+    "top_p": (0, 1.5), "top_k": (-1,), "min_p": (1.5,), "repetition_penalty": (0,), "max_new_tokens_per_turn": (0,),
+    "max_prompt_tokens": (0,), "eval_temperature": (-1,), "eval_top_p": (0,), "lora_r": (0,), "lora_dropout": (1.0,),
+    "max_steps": (-1,), "save_steps": (-1,), "logging_steps": (0,), "save_total_limit": (0,), "eval_tasks": (0,),
+    "eval_steps": (-1,), "seed": (-1,), "warmup_steps": (-1,), "weight_decay": (-0.1,), "entropy_coef": (-1,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, bad in OUT_OF_RANGE.items() for value in bad])
+def test_numbers_out_of_range_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=f"^`{name}` is .* but must be (at least|between) .*`--{name}`"):
+        flat(f"--{name}={value}")
+
+
+def test_a_part_checks_its_numbers_however_it_is_made():
+    with pytest.raises(ConfigError, match="gamma_traj"):
+        parts.CreditConfig(gamma_traj=float("nan"))
+    with pytest.raises(ConfigError, match="group_size"):
+        parts.TrialConfig(group_size=0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--group_size", "1"], "`gigpo` compares a trial with the other trials"),
+        (["--group_size", "1", "--advantages", "rloo"], "needs at least 2"),
+        (["--temperature", "0"], "training must explore"),
+        (["--lora_dropout", "0.1"], "add `--use_peft`"),
+        (["--load_best_model_at_end", "--num_episodes", "2"], "measures pass@1, pass@2"),
+        (["--load_best_model_at_end", "--eval_steps", "0"], "needs validation"),
+        (["--load_best_model_at_end", "--metric_for_best_model", "reward"], "measures pass@1, pass@2, pass@3"),
+    ],
+)
+def test_settings_that_contradict_each_other(argv, message):
+    with pytest.raises(ConfigError, match=message):
+        flat(*argv)
+
+
+def test_group_size_1_is_fine_where_nothing_is_compared():
+    for estimator in ("reinforce", "ppo"):
+        assert flat("--group_size", "1", "--advantages", estimator)["group_size"] == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("`a` is 1."),
+        CheckpointError("no space."),
+        EnvironmentContractError("it lies."),
+        UnknownEnvironmentError("no environment is called x."),
+    ],
+)
+def test_a_user_s_mistake_ends_with_status_2_and_a_single_line(error, capsys):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as left:
+        run_cli(main)
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"{type(error).__name__}: {error.args[0]}\n"
+
+
+def test_other_errors_keep_their_traceback_and_the_status_of_main_is_the_exit_status():
+    with pytest.raises(ZeroDivisionError):
+        run_cli(lambda: 1 / 0)
+    with pytest.raises(SystemExit) as left:
+        run_cli(lambda: 130)
+    assert left.value.code == 130
+
+
+def python(code, *argv):
+    return subprocess.run([sys.executable, *code, *argv], capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+def test_importing_the_package_and_reading_flags_imports_nothing_heavy():
+    code = (
+        "import sys, metarl_agents, metarl_agents.cli as cli, metarl_agents.types\n"
+        "metarl_agents.Config, metarl_agents.ConfigError, metarl_agents.Environment\n"
+        "cli.parse_config(['--max_steps', '3'])\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = python(["-c", code])
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("recipe", sorted(path.name for path in (ROOT / "recipes").glob("train_*.py")))
+def test_help_of_a_recipe_is_quick_and_lists_every_setting(recipe):
+    started = time.perf_counter()
+    done = python([f"recipes/{recipe}", "--help"])
+    assert done.returncode == 0 and time.perf_counter() - started < 5
+    assert all(f"--{name}" in done.stdout for name in settings())
+
+
+def test_a_mistake_in_a_recipe_s_flags_is_told_before_anything_heavy():
+    started = time.perf_counter()
+    done = python(["recipes/train_minesweeper.py", "--gama_traj", "0.9"])
+    assert done.returncode == 2 and time.perf_counter() - started < 5
+    assert done.stderr == "ConfigError: there is no flag `--gama_traj`. Did you mean `--gamma_traj`?\n"
+
+
+def test_every_public_name_can_be_imported():
+    for name in metarl_agents.__all__:
+        assert getattr(metarl_agents, name) is not None
+    assert set(metarl_agents.__all__) == set(metarl_agents._PUBLIC) | {"__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        metarl_agents.trian  # noqa: B018

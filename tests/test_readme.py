@@ -1,0 +1,60 @@
+"""What the README shows is run, word for word but for its length."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """Return the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_custom_environment_of_the_readme_has_at_most_25_lines_trains_and_passes_the_check(tmp_path, monkeypatch):
+    code = next(block for block in blocks("python") if "check_environment(" in block)
+    tree = ast.parse(code)
+    environment = next(node for node in tree.body if isinstance(node, ast.ClassDef))
+    assert environment.end_lineno - environment.lineno + 1 <= 25
+    shortened = code.replace("max_steps=50", "max_steps=1, tasks_per_step=2, group_size=2, eval_tasks=4, eval_samples=0")
+    assert shortened != code
+    monkeypatch.chdir(tmp_path)
+    exec(compile(shortened, "README.md", "exec"), {"__name__": "readme"})
+    runs = list((tmp_path / "runs").iterdir())
+    assert len(runs) == 1 and (runs[0] / "model.safetensors").is_file()
+
+
+def test_every_file_and_module_that_the_readme_names_exists():
+    named = re.findall(r"(?:recipes|docs|src|environments|benchmarks|tests)/[\w/.-]+\.(?:py|yaml|md|json|png)", README)
+    missing = [name for name in set(named) if not (ROOT / name).exists()]
+    assert named and not missing
+
+
+def commands() -> list[str]:
+    """Return the recipe commands of the README's shell blocks, comments dropped."""
+    lines = [line.split("  #")[0].strip() for block in blocks("") for line in block.splitlines()]
+    return [line for line in lines if "recipes/train_" in line]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_flags_of_every_command_in_the_readme_are_accepted(command, monkeypatch):
+    from metarl_agents.cli import parse_config
+
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command)
+    recipe = next(word for word in words if word.endswith(".py"))
+    flags = words[words.index(recipe) + 1 :]
+    preset = ROOT / "recipes/configs" / Path(recipe).stem.removeprefix("train_") / "tiny.yaml"
+    if "--help" in flags:
+        with pytest.raises(SystemExit) as stopped:
+            parse_config(flags, defaults=preset)
+        assert stopped.value.code == 0
+    else:
+        parse_config(flags, defaults=preset)
