@@ -22,7 +22,7 @@ def second_episodes(folder, memory):
 
 @pytest.mark.slow
 def test_two_doors_is_learned_with_memory(tmp_path):
-    before, after = second_episodes(tmp_path / "run", "trajectory")
+    before, after = second_episodes(tmp_path / "run", "reflection")
     assert before < 0.65
     assert after > 0.9
 

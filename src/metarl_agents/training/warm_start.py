@@ -40,7 +40,7 @@ class WarmStartConfig:
 
 ON_THE_FLY_TRIALS = 400
 VOCABULARY_TRIALS = 50
-ON_THE_FLY = WarmStartConfig(steps=200, batch_size=16, learning_rate=3e-3, warmup_steps=20)
+ON_THE_FLY = WarmStartConfig(steps=200, batch_size=32, learning_rate=3e-3, warmup_steps=20)
 ON_THE_FLY_SIZE = {"layers": 2, "hidden": 64}
 
 
