@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# `stages` are (optimizer steps, peak learning rate); each falls to zero along a cosine.
 PRESETS: dict[str, dict[str, Any]] = {
     "minesweeper_4x4": {
         "env": "minesweeper",
         "boards": [{"size": 4, "mines": mines} for mines in (3, 4, 5)],
         "max_turns": 12,
         "model": {"layers": 3, "hidden": 96},
-        "steps": 1500,
+        "stages": [(1500, 2e-3), (2500, 1e-3)],
         "trials": 16_000,
     },
     "minesweeper_6x6": {
@@ -33,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "boards": [{"size": 6, "mines": mines} for mines in (3, 3, 4, 6)],
         "max_turns": 10,
         "model": {"layers": 4, "hidden": 128},
-        "steps": 2000,
+        "stages": [(1500, 2e-3)],
         "trials": 16_000,
     },
 }
@@ -43,6 +44,8 @@ def main() -> None:
     """Make demonstrations, fit the model, save it with its log."""
     import torch
 
+    from metarl_agents.config import ModelConfig
+    from metarl_agents.policy.loading import load_policy
     from metarl_agents.policy.policy import Policy
     from metarl_agents.policy.tiny import build_model, build_tokenizer
     from metarl_agents.training.demonstrations import read_demonstrations
@@ -51,17 +54,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="minesweeper_4x4")
     parser.add_argument("--output_dir", type=Path, default=None, help="default: runs/warm_start-<preset>")
-    parser.add_argument("--steps", type=int, default=None, help="optimizer steps; default: the preset's")
+    parser.add_argument("--first_stage", type=int, default=0, help="continue with this stage, from --init")
+    parser.add_argument("--init", type=Path, default=None, help="model folder to start from; default: a fresh model")
     parser.add_argument("--trials", type=int, default=None, help="scripted trials; default: the preset's")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", help="JSONL file or hub dataset with columns prompt, response, instead of play")
     chosen = parser.parse_args()
-    preset = PRESETS[chosen.preset] | {key: v for key in ("steps", "trials") if (v := getattr(chosen, key))}
+    preset = PRESETS[chosen.preset] | ({"trials": chosen.trials} if chosen.trials else {})
     output = chosen.output_dir or Path("runs") / f"warm_start-{chosen.preset}"
 
     started = time.time()
-    tokenizer = build_tokenizer()
-    policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset["model"]), tokenizer)
+    if chosen.init:
+        policy = load_policy(ModelConfig(model_name_or_path=str(chosen.init)))
+    else:
+        tokenizer = build_tokenizer()
+        policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset["model"]), tokenizer)
     if chosen.data:
         rows = read_demonstrations(chosen.data, policy.encode, policy.answer_ids)
     else:
@@ -69,19 +76,29 @@ def main() -> None:
     print(f"{len(rows)} demonstrations in {time.time() - started:.0f} s", flush=True)
 
     log = []
-
-    def on_step(step: int, loss: float, seconds: float) -> None:
-        if step % 50 == 0 or step == preset["steps"] - 1:
-            log.append({"step": step, "loss": round(loss, 4), "seconds": round(seconds)})
-            print(f"step {step:5d}  loss {loss:.4f}  {seconds:.0f} s", flush=True)
-
-    config = WarmStartConfig(steps=preset["steps"], seed=chosen.seed)
-    warm_start(policy, rows, config, on_step)
+    for stage, (steps, learning_rate) in enumerate(preset["stages"]):
+        if stage >= chosen.first_stage:
+            config = WarmStartConfig(steps=steps, learning_rate=learning_rate, seed=chosen.seed + stage)
+            warm_start(policy, rows, config, partial(report, log, stage, steps))
     policy.save(output)
-    record = {"preset": chosen.preset, **preset, "training": asdict(config), "rows": len(rows), "log": log}
-    record |= {"seconds": round(time.time() - started), "threads": torch.get_num_threads()}
+    record = {
+        "preset": chosen.preset,
+        **preset,
+        "training": asdict(config),
+        "threads": torch.get_num_threads(),
+        "rows": len(rows),
+        "log": log,
+    }
+    record |= {"seconds": round(time.time() - started)}
     (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"saved to {output} after {time.time() - started:.0f} s")
+
+
+def report(log: list[dict], stage: int, steps: int, step: int, loss: float, seconds: float) -> None:
+    """Note and print every fiftieth step, and the last."""
+    if step % 50 == 0 or step == steps - 1:
+        log.append({"stage": stage, "step": step, "loss": round(loss, 4), "seconds": round(seconds)})
+        print(f"stage {stage}  step {step:5d}  loss {loss:.4f}  {seconds:.0f} s", flush=True)
 
 
 def scripted_rows(preset: dict[str, Any], policy: Any, seed: int) -> list:

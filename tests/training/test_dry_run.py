@@ -8,6 +8,7 @@ from metarl_agents.envs import Environment
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 from metarl_agents.training.dry_run import describe_run
+from metarl_agents.training.warm_start import untaught_tiny_policy
 
 SECOND = "First prompt of the second episode"
 
@@ -46,9 +47,8 @@ def test_it_shows_the_three_kinds_of_prompts_as_the_model_reads_them():
 
 
 def test_a_page_is_shown_with_its_own_number_of_tokens():
-    tokenizer = build_tokenizer()
-    policy = Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer)
     text = described(TwoDoors)
+    policy = untaught_tiny_policy(TwoDoors, Config.from_flat({"max_turns": 2}))
     page = text.split("First prompt (")[1].split("-\n", 1)[1].split("\n\n---")[0]
     count = len(policy.tokenizer.encode(page, add_special_tokens=False))
     assert f"First prompt ({count} tokens)" in text

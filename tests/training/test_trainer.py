@@ -244,8 +244,8 @@ def test_a_win_in_the_second_episode_is_credited_to_the_first_by_gamma_traj(tmp_
 
 
 def test_nothing_is_copied_to_make_a_batch_even(tmp_path):
-    """Seven rows on pieces of four: means are those of the trials, and the last piece is simply smaller."""
-    run = open_run(tmp_path / "run", group_size=3, tasks_per_step=1)
+    """Seven rows in pieces of four: means are those of the trials, and the last piece is simply smaller."""
+    run = open_run(tmp_path / "run", group_size=3, tasks_per_step=3)
     trials, _ = sample_trials(run, 0)
     batch, credit = make_batch(run, trials)
     turns = [turn for trial in trials for _, _, turn in trial.rows()]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import tiny_model_name
-from metarl_agents.policy.loading import needs_warm_start
+from metarl_agents.errors import ConfigError
+from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
@@ -51,7 +52,7 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
     task_lists = load_task_list(config.trial.tasks)
     # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
     untaught = needs_warm_start(config.model, tiny_model_name(make_env()))
-    policy = untaught_tiny_policy(make_env, config) if untaught else build_policy(config, make_env)
+    policy = _untaught(config, make_env) if untaught else build_policy(config, make_env)
     fit_context(config, policy)
     seed = TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]).take(0)[0]
     walk = _walk_to_retry(config, make_env, policy, seed, untaught)
@@ -65,6 +66,15 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
         "Nothing was trained and nothing was written.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+
+def _untaught(config: Config, make_env: MakeEnv) -> Policy:
+    """Return the tiny model with the environment's words, or with the built-in ones where nobody can play it."""
+    try:
+        return untaught_tiny_policy(make_env, config)
+    except ConfigError:
+        return load_policy(config.model)
 
 
 def _walk_to_retry(config: Config, make_env: MakeEnv, policy: Policy, seed: int, untaught: bool) -> _Walk:
