@@ -23,7 +23,9 @@ def test_the_custom_environment_of_the_readme_has_at_most_25_lines_trains_and_pa
     tree = ast.parse(code)
     environment = next(node for node in tree.body if isinstance(node, ast.ClassDef))
     assert environment.end_lineno - environment.lineno + 1 <= 25
-    shortened = code.replace("max_steps=50", "max_steps=1, tasks_per_step=2, group_size=2, eval_tasks=4, eval_samples=0")
+    shortened = code.replace(
+        "max_steps=50", "max_steps=1, tasks_per_step=2, group_size=2, eval_tasks=4, eval_samples=0"
+    )
     assert shortened != code
     monkeypatch.chdir(tmp_path)
     exec(compile(shortened, "README.md", "exec"), {"__name__": "readme"})

@@ -68,7 +68,6 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-
 def _untaught(config: Config, make_env: MakeEnv) -> Policy:
     """Return the tiny model with the environment's words, or with the built-in ones where nobody can play it."""
     try:
