@@ -18,6 +18,7 @@ from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.policy.loading import check_model_name
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials
@@ -70,6 +71,8 @@ def train(
     """
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
+    if policy is None:
+        check_model_name(config.model)
     if make_env is None:
         make_env = environment_factory(config.trial)
     elif "env" not in settings:
