@@ -4,6 +4,7 @@ import warnings
 
 import torch
 
+from metarl_agents.policy.loading import enable_gradient_checkpointing
 from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -18,7 +19,7 @@ def policy(checkpointing):
     tokenizer = build_tokenizer()
     model = build_model(tokenizer, layers=2, hidden=32)
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        enable_gradient_checkpointing(model)
     model.train()
     return Policy(model, tokenizer)
 
@@ -35,7 +36,7 @@ def test_generation_keeps_its_cache_and_its_text():
         answers = saving.generate(PROMPTS, GREEDY, seed=0)
     assert answers == plain
     assert widths[0] > 1 and set(widths[1:]) == {1}  # after the prompt, one token a step: the cache is on
-    assert saving.model.training and saving.model.is_gradient_checkpointing
+    assert saving.model.training and saving.model.model.layers[0].gradient_checkpointing
 
 
 def test_the_gradient_is_the_same():

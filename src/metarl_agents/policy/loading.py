@@ -79,6 +79,13 @@ def needs_warm_start(config: ModelConfig, tiny_name: str | None) -> bool:
     return config.model_name_or_path == TINY and (tiny_name is None or shipped_folder(tiny_name) is None)
 
 
+def enable_gradient_checkpointing(model: Any) -> None:
+    """Let the backward pass recompute activations; generation keeps its cache, because it runs in eval mode."""
+    # transformers 5.24 renamed the method; the old name goes with version 6.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
     """Load (model, tokenizer), a trained adapter included, and turn every failure into one sentence."""
     from transformers import AutoModelForCausalLM, AutoTokenizer

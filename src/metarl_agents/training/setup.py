@@ -19,7 +19,7 @@ from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import tiny_model_name
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.adapters import Reference, add_adapters, has_nameless_base, load_saved_weights
-from metarl_agents.policy.loading import load_policy, needs_warm_start
+from metarl_agents.policy.loading import enable_gradient_checkpointing, load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.schedules import learning_rate_schedule
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
@@ -114,7 +114,7 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
     if resume is not None and critic is not None:
         read_critic(critic, resume)
     if config.model.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        enable_gradient_checkpointing(policy.model)
     scorer = TokenScorer(policy.model, critic)
     optimizer = _optimizer(config, scorer)
     schedule = learning_rate_schedule(
