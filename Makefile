@@ -27,7 +27,7 @@ install: $(READY)  ## make .venv and install the package with its development to
 quickstart: $(READY)  ## install, then train the built-in model on MineSweeper (CPU, under 30 minutes)
 	$(LAUNCH) recipes/train_minesweeper.py
 
-smoke: $(READY)  ## the smallest learning run: two doors, about a minute
+smoke: $(READY)  ## the smallest learning run: two doors, about two minutes
 	$(LAUNCH) recipes/train_two_doors.py
 
 test: $(READY)  ## the fast tests, under ten minutes on two cores
