@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = ROOT / "runs" / "bench-minesweeper"
+RUNS = Path("runs") / "bench-minesweeper"  # relative, because paths stand in the results
 PLAIN_RL = ["--num_episodes", "1", "--group_size", "24"]
 # Label -> (folder of the trained model or None for the base, flags of its evaluation).
 ROWS = {
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--eval_tasks", type=int, default=512)
     chosen = parser.parse_args()
+    os.chdir(ROOT)
     RUNS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(chosen.jobs) as pool:
         list(pool.map(lambda job: train(*job), [(kind, seed) for seed in chosen.seeds for kind in ("meta", "rl")]))
