@@ -19,7 +19,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP_FLAGS) --upgrade pip
 	$(BIN)/pip install $(PIP_FLAGS) $(TORCH)
-	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots]"
 	@touch $(READY)
 
 install: $(READY)  ## make .venv and install the package with its development tools

@@ -17,6 +17,7 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.policy.padding import left_pad
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.sampling import Sampling
+from metarl_agents.policy.scoring import base_model
 from metarl_agents.policy.sharding import settle_deepspeed_accelerator
 from metarl_agents.types import Response
 
@@ -124,7 +125,7 @@ class Policy:
     def _sampling_config(self, sampling: Sampling) -> Iterator[None]:
         """Put our complete generation config in the model's place, so that nothing of its own leaks in."""
         # Adapters read the config of the model they are on, and write it back there: so it is put there, not on them.
-        base = self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
+        base = base_model(self.model)
         own, was_training = base.generation_config, self.model.training
         base.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
         self.model.eval()

@@ -66,7 +66,7 @@ class TokenScorer(nn.Module):
 
     def _states(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what `_score` reads, (B, L, H) or logits where the head is not plain, and what the critic reads."""
-        base = _base_model(self.model)
+        base = base_model(self.model)
         # Right padding follows the real tokens, so causal attention and positions 0, 1, 2, ... need no help.
         # A row without any real token (an empty micro-batch) attends to its first column.
         attention_mask = attention_mask.clone()
@@ -79,7 +79,7 @@ class TokenScorer(nn.Module):
         return output.logits, output.hidden_states[-1] if self.critic is not None else None
 
     def _score(self, chosen: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        head = _base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
+        head = base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
         vocabulary = head.weight.shape[0] if self._plain_head else chosen.shape[-1]
         size = max(1, _CHUNK_ELEMENTS // vocabulary)
         if len(chosen) <= size:
@@ -107,7 +107,8 @@ def _token_scores(head: nn.Module, chosen: Tensor, targets: Tensor, temperature:
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
 
 
-def _base_model(model: Any) -> Any:
+def base_model(model: Any) -> Any:
+    """Return the model itself, or the one that adapters sit on."""
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
@@ -118,7 +119,7 @@ def _head_is_plain(model: Any) -> bool:
     pass is used. Asked of the model itself, so that no list of families has to be kept: a few tokens are run with
     the head's output replaced by a wide ramp, which shows any later change whatever the weights are.
     """
-    base = _base_model(model)
+    base = base_model(model)
     head = base.get_output_embeddings()
     backbone = getattr(base, base.base_model_prefix, None)
     if head is None or backbone is None or backbone is base:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metarl_agents.policy.scoring import base_model
+
 
 class ValueHead(nn.Module):
     """A linear critic on the policy's last hidden state."""
@@ -56,7 +58,7 @@ class SeparateCritic(nn.Module):
 
 def build_critic(kind: str, model: Any) -> nn.Module:
     """Return a critic for `model`: `head` or `separate` (which starts from the policy's own weights)."""
-    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    base = base_model(model)
     hidden_size = base.config.get_text_config().hidden_size
     if kind == "head":
         return ValueHead(hidden_size)
