@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "boards": [{"size": 6, "mines": mines} for mines in (3, 3, 4, 6)],
         "max_turns": 10,
         "model": {"layers": 4, "hidden": 128},
-        "stages": [(1500, 2e-3)],
+        "stages": [(1500, 2e-3), (1500, 1e-3)],
         "trials": 16_000,
     },
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import os
 import sys
 import types
 from collections.abc import Callable, Collection, Sequence
@@ -238,11 +239,13 @@ def coerce(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_cli(main: Any) -> None:
-    """Run a recipe's `main()`; a user's mistake prints one sentence and exits with status 2."""
+    """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2."""
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
 
     try:
         sys.exit(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        # Where several processes were launched, all make the same mistake.
+        if os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)

@@ -52,6 +52,7 @@ class ModelConfig:
     lora_alpha: int = setting(32, "scale of the adapters")
     lora_dropout: float = setting(0.0, "dropout inside the adapters")
     lora_target_modules: list[str] | None = setting(None, "module names to adapt; default: all linear layers")
+    merge_and_save: bool = setting(False, "also save adapters and base as one model, in the run's merged/")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -181,6 +182,7 @@ class UpdateConfig:
     beta: float = setting(0.0, "coefficient of the KL to the frozen reference; 0 loads none")
     updates_per_batch: int = setting(1, "optimizer steps per batch of trials")
     max_tokens_per_micro_batch: int = setting(16_384, "padded tokens of one forward and backward pass")
+    halve_on_oom: bool = setting(False, "one process: halve max_tokens_per_micro_batch once when memory runs out")
     critic: Literal["head", "separate"] = setting("head", "PPO: value head on the policy, or a second model")
     critic_learning_rate: float = setting(1e-5, "PPO: learning rate of the critic")
     value_clip: float | None = setting(0.5, "PPO: clip range of the value update; empty = none")
@@ -214,13 +216,14 @@ class RunConfig:
     resume_from_checkpoint: str | None = setting(None, "checkpoint folder, or `latest`")
     load_best_model_at_end: bool = setting(False, "finish with the best validation checkpoint")
     metric_for_best_model: str = setting("pass@3", "validation metric that decides, higher is better")
+    collective_timeout_s: float = setting(1800.0, "seconds a process waits for the others before the run ends")
     dry_run: bool = setting(False, "print prompts, settings and token counts, and train nothing")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         names = ("max_steps", "save_steps", "eval_steps", "eval_validation_tasks", "eval_samples", "seed")
         rules = dict.fromkeys((*names, "save_trajectories_steps"), (0, math.inf))
-        ones = dict.fromkeys(("logging_steps", "save_total_limit", "eval_tasks"), (1, math.inf))
+        ones = dict.fromkeys(("logging_steps", "save_total_limit", "eval_tasks", "collective_timeout_s"), (1, math.inf))
         _require_all(self, rules | ones)
 
 
@@ -284,5 +287,7 @@ class Config:
             raise ConfigError("`load_best_model_at_end` needs validation: set `--eval_steps` to at least 1.")
         if self.sampling.temperature == 0:
             raise ConfigError("`temperature` is 0, but training must explore: set `--temperature` above 0.")
+        if self.model.merge_and_save and not self.model.use_peft:
+            raise ConfigError("`merge_and_save` merges adapters into their base: add `--use_peft`, or drop it.")
         if self.model.lora_dropout and not self.model.use_peft:
             raise ConfigError("`lora_dropout` has no effect without adapters: add `--use_peft`, or drop it.")

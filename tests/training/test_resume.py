@@ -393,11 +393,11 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_folder(saved, monkeypatc
     before = contents(saved.output_dir)
     saved.progress.step = step
 
-    def full(folder):
+    def full(folder, weights):
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(saved, "save_model", full)
+    monkeypatch.setattr(saved.policy, "save", full)
     with pytest.raises(
         CheckpointError, match=r"^cannot write [^\n]*No space left on device[^\n]*`--output_dir`"
     ) as caught:
@@ -410,10 +410,10 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_folder(saved, monkeypatc
 def test_safetensors_own_word_for_a_full_disk_is_understood(saved, monkeypatch):
     from safetensors import SafetensorError
 
-    def full(folder):
+    def full(folder, weights):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(saved, "save_model", full)
+    monkeypatch.setattr(saved.policy, "save", full)
     with pytest.raises(CheckpointError, match="No space left"):
         save_checkpoint(saved)
 
@@ -422,11 +422,11 @@ def test_safetensors_own_word_for_a_full_disk_is_understood(saved, monkeypatch):
 def test_any_other_failure_passes_through_and_leaves_no_half_folder(saved, monkeypatch, error):
     before = contents(saved.output_dir)
 
-    def fail(folder):
+    def fail(folder, weights):
         (folder / "model.safetensors").write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr(saved, "save_model", fail)
+    monkeypatch.setattr(saved.policy, "save", fail)
     with pytest.raises(error):
         save_checkpoint(saved)
     assert contents(saved.output_dir) == before

@@ -64,7 +64,7 @@ def test_empty_micro_batches_weigh_nothing(run, monkeypatch):
     batch, _ = play(run)
     (alone,), stats = gradient(run, batch)
     agreed = update._agreed_split
-    monkeypatch.setattr(update, "_agreed_split", lambda *args: [[], *agreed(*args), [], []])
+    monkeypatch.setattr(update, "_agreed_split", lambda *args: [([], 1), *agreed(*args), ([], 2), ([], 1)])
     (padded,), padded_stats = gradient(run, batch)
     assert close(alone, padded, 1e-8)
     assert padded_stats == {name: pytest.approx(value) for name, value in stats.items()}
@@ -90,7 +90,7 @@ def test_rows_without_signal_count_in_the_normaliser_and_get_no_forward_pass(run
 def test_a_batch_of_equal_returns_is_skipped_whole(tmp_path):
     run = open_run(tmp_path / "run", lr_scheduler_type="linear", max_steps=10, num_episodes=1)
     one_step(run)
-    before, moments = weights_of(run.policy.model), copy.deepcopy(run.optimizer.state_dict())
+    before, moments = weights_of(run.policy.model), copy.deepcopy(run.sharding.optimizer.state_dict())
     rate = run.schedule.get_last_lr()
     run.make_env = AlwaysOne
     batch, credit = play(run, 1)
@@ -98,7 +98,7 @@ def test_a_batch_of_equal_returns_is_skipped_whole(tmp_path):
     stats = update_policy(run, batch, 1)
     assert stats["update/skipped"] == (1, 1) and stats["update/steps"] == (0, 1)
     assert same_weights(before, weights_of(run.policy.model))
-    after = run.optimizer.state_dict()
+    after = run.sharding.optimizer.state_dict()
     for index, state in moments["state"].items():
         assert all(torch.equal(state[name], after["state"][index][name]) for name in state)
     assert run.schedule.get_last_lr() == rate and run.progress.optimizer_steps == 1
@@ -118,7 +118,7 @@ def test_with_beta_equal_groups_are_still_pulled_to_the_reference(tmp_path):
     with torch.no_grad():
         run.policy.model.lm_head.weight[TOKENIZER.eos_token_id] += 0.3
     apart = kl_now(run)
-    run.optimizer = torch.optim.SGD(run.policy.model.parameters(), lr=0.5)
+    run.sharding.optimizer = torch.optim.SGD(run.policy.model.parameters(), lr=0.5)
     for _ in range(5):
         update_policy(run, batch, 0)
     assert kl_now(run) < 0.7 * apart
@@ -128,9 +128,9 @@ def test_with_beta_equal_groups_are_still_pulled_to_the_reference(tmp_path):
 def kl_now(run):
     """Mean KL on freshly played rows; nothing is moved."""
     batch, _ = play(run)
-    optimizer = run.optimizer
+    optimizer = run.sharding.optimizer
     _, stats = gradient(run, batch)
-    run.optimizer = optimizer
+    run.sharding.optimizer = optimizer
     return stats["kl"][0] / stats["kl"][1]
 
 

@@ -9,6 +9,7 @@ import torch
 from metarl_agents.config import Config, UpdateConfig
 from metarl_agents.envs import Environment, Wording
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.processes import start_processes
 from metarl_agents.policy.scoring import Scores
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 from metarl_agents.training.batch import MicroBatch
@@ -77,7 +78,8 @@ def small_config(**settings):
 def open_run(folder, make_env=Coin, policy=None, **settings):
     """A run with everything built and nothing played."""
     folder.mkdir(parents=True, exist_ok=True)
-    return build_run(small_config(**settings), make_env, policy or small_policy(), folder, None)
+    accelerator = start_processes(timeout_s=60)
+    return build_run(small_config(**settings), make_env, policy or small_policy(), folder, None, accelerator)
 
 
 def play(run, step=0):
@@ -120,7 +122,8 @@ class GradientRecorder:
 
     def __init__(self, run):
         self.run, self.gradients = run, []
-        run.optimizer = self
+        self.param_groups = run.sharding.optimizer.param_groups
+        run.sharding.optimizer = self
 
     def step(self):
         named = self.run.plain_scorer.named_parameters()

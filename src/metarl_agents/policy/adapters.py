@@ -6,16 +6,18 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.sharding import Sharding
 
 
 def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
@@ -46,23 +48,53 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
     disable_dropout(policy.model)
 
 
+def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:
+    """Return what `Policy.save` wrote to `folder`, under the names of `model.named_parameters()`.
+
+    Adapters come without the base they sit on.
+
+    Raises:
+        CheckpointError: the folder's weights do not fit this model.
+    """
+    try:
+        if hasattr(model, "peft_config"):
+            from peft import load_peft_weights
+
+            saved = load_peft_weights(str(folder), device="cpu")
+            # Files leave out the adapter's name, of which there is one: `default`.
+            names = {name.replace(".default", ""): name for name, p in model.named_parameters() if p.requires_grad}
+        else:
+            saved = dict(type(model).from_pretrained(folder, dtype=model.dtype).named_parameters())
+            names = {name: name for name, _ in model.named_parameters()}
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"the weights in {folder} do not fit this policy: {reason}") from None
+    if set(saved) != set(names):
+        odd = sorted(set(saved) ^ set(names))[0]
+        raise CheckpointError(f"the weights in {folder} do not fit this policy: {odd} is in one of them only.")
+    return {names[name]: tensor for name, tensor in saved.items()}
+
+
 def load_saved_weights(policy: Policy, folder: str | Path) -> None:
     """Give the policy the weights (or, where it has adapters, the adapters) that `Policy.save` wrote to `folder`.
 
     Raises:
         CheckpointError: the folder's weights do not fit this policy.
     """
-    try:
-        if hasattr(policy.model, "peft_config"):
-            from peft import load_peft_weights, set_peft_model_state_dict
+    saved = read_saved_weights(policy.model, folder)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if name in saved:
+                parameter.copy_(saved[name])
 
-            set_peft_model_state_dict(policy.model, load_peft_weights(str(folder), device="cpu"))
-        else:
-            saved = type(policy.model).from_pretrained(folder, dtype=policy.model.dtype)
-            policy.model.load_state_dict(saved.state_dict())
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"the weights in {folder} do not fit this policy: {reason}") from None
+
+def merge_adapters(folder: Path, config: ModelConfig, target: Path) -> None:
+    """Write the base model with the adapters of `folder` worked into its weights to `target`, tokenizer included."""
+    from metarl_agents.policy.loading import load_policy
+
+    policy = load_policy(replace(config, model_name_or_path=str(folder)))
+    policy.model = policy.model.merge_and_unload()
+    policy.save(target)
 
 
 def has_nameless_base(folder: str | Path) -> bool:
@@ -77,18 +109,20 @@ class Reference:
     def __init__(self, policy: Policy) -> None:
         """Remember the policy as it is now."""
         self._adapted = policy.model if hasattr(policy.model, "peft_config") else None
-        self._copy = None if self._adapted is not None else copy.deepcopy(policy.model).requires_grad_(False).eval()
+        self._scorer: nn.Module | None = None
+        if self._adapted is None:
+            self._scorer = TokenScorer(copy.deepcopy(policy.model).requires_grad_(False).eval())
 
     @contextmanager
     def scorer(self, current: nn.Module) -> Iterator[nn.Module]:
         """Yield a module that scores rows with the reference's weights; `current` is the policy's scorer."""
         if self._adapted is None:
-            yield TokenScorer(self._copy)
+            yield self._scorer
         else:
             with self._adapted.disable_adapter():
                 yield current
 
-    def to(self, device: Any) -> None:
-        """Move the copy, where there is one, to where the policy computes."""
-        if self._copy is not None:
-            self._copy.to(device)
+    def lay_out(self, sharding: Sharding) -> None:
+        """Put the copy, where there is one, on the processes as the policy is."""
+        if self._scorer is not None:
+            self._scorer = sharding.prepare_reference(self._scorer)

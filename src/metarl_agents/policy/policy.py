@@ -15,10 +15,10 @@ from torch import Tensor
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.padding import left_pad
+from metarl_agents.policy.processes import settle_deepspeed_accelerator
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.policy.scoring import base_model
-from metarl_agents.policy.sharding import settle_deepspeed_accelerator
 from metarl_agents.types import Response
 
 
@@ -37,10 +37,16 @@ class Policy:
                 "chat model, or add a `chat_template.jinja` to its folder."
             )
         self.model = model
+        self.sampler: Any | None = None
+        """What `generate` uses instead of `model`, where that is sharded (`sampling_copy.py`)."""
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(model, tokenizer)
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         self._template_options = {"enable_thinking": enable_thinking}
+
+    @property
+    def _speaker(self) -> Any:
+        return self.model if self.sampler is None else self.sampler
 
     @property
     def context_length(self) -> int | None:
@@ -64,11 +70,16 @@ class Policy:
         """Return the ids of an answer as the model would have sampled it, end token included (for warm starts)."""
         return (*self.tokenizer.encode(text, add_special_tokens=False), self.end_ids[0])
 
-    def save(self, folder: str | Path) -> None:
-        """Write model (or adapter) in safetensors and tokenizer, so that `from_pretrained` loads them."""
+    def save(self, folder: str | Path, weights: dict[str, Tensor] | None = None) -> None:
+        """Write model (or adapter) in safetensors and tokenizer, so that `from_pretrained` loads them.
+
+        Args:
+            folder: where to.
+            weights: {name: tensor} to write instead of the model's own, where that is sharded.
+        """
         settle_deepspeed_accelerator()
         with quiet_progress():
-            self.model.save_pretrained(folder)
+            self.model.save_pretrained(folder, state_dict=weights)
             self.tokenizer.save_pretrained(folder)
 
     @torch.no_grad()
@@ -84,7 +95,8 @@ class Policy:
         """
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         answers: dict[int, Response] = {}
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        device = self._speaker.device
+        devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), self._sampling_config(sampling):
             torch.manual_seed(seed)
             for chunk in _chunks(order, [len(prompt) for prompt in prompts], sampling):
@@ -96,10 +108,11 @@ class Policy:
         ids, mask = left_pad(prompts, self.pad_id)
         recorder = LogprobRecorder(sampling.temperature)
         # Decode alone: trials end at different turns, so ranks must not wait for each other inside sampling.
-        output = self.model.generate(
-            input_ids=ids.to(self.model.device),
-            attention_mask=mask.to(self.model.device),
-            generation_config=self.model.generation_config,
+        model = self._speaker
+        output = model.generate(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            generation_config=model.generation_config,
             logits_processor=[recorder],
             synced_gpus=False,
         )  # (b, P + R)
@@ -125,15 +138,16 @@ class Policy:
     def _sampling_config(self, sampling: Sampling) -> Iterator[None]:
         """Put our complete generation config in the model's place, so that nothing of its own leaks in."""
         # Adapters read the config of the model they are on, and write it back there: so it is put there, not on them.
-        base = base_model(self.model)
-        own, was_training = base.generation_config, self.model.training
+        model = self._speaker
+        base = base_model(model)
+        own, was_training = base.generation_config, model.training
         base.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
-        self.model.eval()
+        model.eval()
         try:
             yield
         finally:
             base.generation_config = own
-            self.model.train(was_training)
+            model.train(was_training)
 
 
 class LogprobRecorder:

@@ -39,9 +39,25 @@ class TokenScorer(nn.Module):
         self.model = model
         self.critic = critic
         self._plain_head = _head_is_plain(model)
+        # Noted now: a sharded weight does not show its size.
+        self._vocabulary = int(base_model(model).config.get_text_config().vocab_size)
+
+    @property
+    def config(self) -> Any:
+        """The model's configuration, which launchers read sizes from."""
+        return base_model(self.model).config
+
+    def num_chunks(self, num_tokens: int) -> int:
+        """Return in how many pieces the logits of `num_tokens` response tokens are made."""
+        return max(1, -(-num_tokens // max(1, _CHUNK_ELEMENTS // self._vocabulary)))
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, response_mask: Tensor, temperature: float = 1.0
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        response_mask: Tensor,
+        temperature: float = 1.0,
+        num_chunks: int | None = None,
     ) -> Scores:
         """Score the response tokens.
 
@@ -50,17 +66,21 @@ class TokenScorer(nn.Module):
             attention_mask: (B, L) bool, real tokens.
             response_mask: (B, L) bool, tokens the policy chose; column 0 is never one.
             temperature: logits are divided by it, as when the tokens were sampled.
+            num_chunks: pieces in which logits are made; default: as few as fit. Processes that share weights must
+                use the head equally often, however many tokens each has, so they agree on it.
         """
         states, hidden = self._states(input_ids, attention_mask)
         # Token j is predicted at position j - 1. Flat indices, because their backward pass is a plain index_add.
         tokens = response_mask.flatten().nonzero().squeeze(-1)  # (n,)
         chosen = states.flatten(0, 1).index_select(0, tokens - 1)  # (n, H)
         targets = input_ids.flatten()[tokens]  # (n,)
-        logprobs, entropy = self._score(chosen, targets, temperature)
-        blank = torch.zeros(input_ids.numel(), device=states.device)
+        logprobs, entropy = self._score(chosen, targets, temperature, num_chunks or self.num_chunks(len(tokens)))
+        # Not a view of a flat tensor: FSDP2 hangs its hooks on the outputs.
+        places = (tokens // input_ids.shape[1], tokens % input_ids.shape[1])
+        blank = torch.zeros(input_ids.shape, device=states.device)
         return Scores(
-            logprobs=blank.index_copy(0, tokens, logprobs).view_as(input_ids),
-            entropy=blank.index_copy(0, tokens, entropy).view_as(input_ids),
+            logprobs=blank.index_put(places, logprobs),
+            entropy=blank.index_put(places, entropy),
             values=self._values(hidden, input_ids, attention_mask, response_mask),
         )
 
@@ -78,15 +98,13 @@ class TokenScorer(nn.Module):
         output = base(**inputs, output_hidden_states=self.critic is not None)
         return output.logits, output.hidden_states[-1] if self.critic is not None else None
 
-    def _score(self, chosen: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _score(self, chosen: Tensor, targets: Tensor, temperature: float, num_chunks: int) -> tuple[Tensor, Tensor]:
         head = base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
-        vocabulary = head.weight.shape[0] if self._plain_head else chosen.shape[-1]
-        size = max(1, _CHUNK_ELEMENTS // vocabulary)
-        if len(chosen) <= size:
+        if num_chunks == 1:
             return _token_scores(head, chosen, targets, temperature)
         pieces = [
             checkpoint(_token_scores, head, part, wanted, temperature, use_reentrant=False)
-            for part, wanted in zip(chosen.split(size), targets.split(size), strict=True)
+            for part, wanted in zip(chosen.tensor_split(num_chunks), targets.tensor_split(num_chunks), strict=True)
         ]
         logprobs, entropies = zip(*pieces, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)

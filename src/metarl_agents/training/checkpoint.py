@@ -51,33 +51,60 @@ def list_checkpoints(output_dir: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
-def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(target: Path, write: Callable[[Path], None], accelerator: Any | None = None) -> None:
     """Let `write` fill a folder under a temporary name, then rename it to `target`.
 
+    Args:
+        target: the finished folder.
+        write: fills the folder it is given; every process's own is called.
+        accelerator: the processes, if there are several; all must call this together, and see the same disk.
+
     Raises:
-        CheckpointError: the disk refuses; what was there before is untouched and the half-written folder is removed.
+        CheckpointError: a disk refuses; what was there before is untouched and the half-written folder is removed.
     """
+    temporary = target.with_name(f".tmp-{target.name}")
+    is_main = accelerator is None or accelerator.is_main_process
+
+    def begin() -> None:
+        if is_main:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+
+    def end() -> None:
+        if is_main:
+            _put_in_place(temporary, target)
+
+    try:
+        for action in (begin, lambda: write(temporary), end):
+            # A process that fails must not leave the others waiting, so all learn of it.
+            reason = _agreed_reason(_try(action), accelerator)
+            if reason:
+                raise CheckpointError(
+                    f"cannot write {target}: {reason} Free some space or choose another `--output_dir`; everything "
+                    "saved before is still there."
+                )
+    except BaseException:
+        if is_main:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _try(action: Callable[[], None]) -> str | None:
     from safetensors import SafetensorError
 
-    temporary = target.with_name(f".tmp-{target.name}")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        _put_in_place(temporary, target)
-    except (
-        OSError,
-        RuntimeError,
-        SafetensorError,
-    ) as error:  # torch and safetensors have their own words for a full disk
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"cannot write {target}: {' '.join(str(error).split())[:200]} Free some space or choose another "
-            "`--output_dir`; everything saved before is still there."
-        ) from None
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        action()
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch and safetensors have own words for a full disk
+        return " ".join(str(error).split())[:200] or type(error).__name__
+    return None
+
+
+def _agreed_reason(reason: str | None, accelerator: Any | None) -> str | None:
+    if accelerator is None or accelerator.num_processes == 1:
+        return reason
+    from accelerate.utils import gather_object
+
+    return next((found for found in gather_object([reason]) if found), None)
 
 
 def _put_in_place(temporary: Path, target: Path) -> None:
@@ -96,10 +123,21 @@ def _put_in_place(temporary: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_trainer_state(folder: Path, progress: Progress, optimizer: Any, schedule: Any) -> None:
-    """Write what training needs beside the model."""
-    state = {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-    torch.save(state, folder / OPTIMIZER_FILE)
+def write_optimizer(folder: Path, sharding: Any, schedule: Any) -> None:
+    """Write this process's part of the optimizer, or all of it where the processes do not share it."""
+    if sharding.shards_optimizer or sharding.accelerator.is_main_process:
+        state = {"optimizer": sharding.optimizer_state(), "schedule": schedule.state_dict()}
+        torch.save(state, folder / _optimizer_file(sharding))
+
+
+def _optimizer_file(sharding: Any) -> str:
+    if not sharding.shards_optimizer:
+        return OPTIMIZER_FILE
+    return f"optimizer-{sharding.accelerator.process_index}-of-{sharding.accelerator.num_processes}.pt"
+
+
+def write_progress(folder: Path, progress: Progress) -> None:
+    """Write `trainer_state.json`."""
     (folder / STATE_FILE).write_text(json.dumps(asdict(progress), indent=1) + "\n", encoding="utf-8")
 
 
@@ -135,32 +173,38 @@ def read_critic(critic: Any, folder: Path) -> None:
         ) from None
 
 
-def read_optimizer(folder: Path) -> dict[str, Any]:
+def read_optimizer(file: Path) -> dict[str, Any]:
     """Read the optimizer's and the schedule's state; tensors only, no code is run.
 
     Raises:
         CheckpointError: it is missing or broken.
     """
     try:
-        return torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch reports damage in many types
-        raise CheckpointError(f"{folder / OPTIMIZER_FILE} cannot be read ({type(error).__name__}).") from None
+        raise CheckpointError(f"{file} cannot be read ({type(error).__name__}).") from None
 
 
-def load_optimizer(folder: Path, optimizer: Any, schedule: Any) -> None:
+def load_optimizer(folder: Path, sharding: Any, schedule: Any) -> None:
     """Put the optimizer and the schedule back to where the checkpoint left them.
 
     Raises:
-        CheckpointError: the file is broken, or belongs to a run with other trainable parts.
+        CheckpointError: the file is broken, or belongs to a run with other trainable parts or other processes.
     """
-    state = read_optimizer(folder)
+    file = folder / _optimizer_file(sharding)
+    if not file.is_file():
+        found = ", ".join(sorted(other.name for other in folder.glob("optimizer*.pt"))) or "none"
+        raise CheckpointError(
+            f"{folder} was written by other processes or another launcher configuration (wanted {file.name}, found "
+            f"{found}): resume with the configuration and the number of processes of its run, or start a new run from "
+            "its weights with `--model_name_or_path`."
+        )
+    state = read_optimizer(file)
     try:
-        optimizer.load_state_dict(state["optimizer"])
+        sharding.load_optimizer_state(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
     except (KeyError, ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder / OPTIMIZER_FILE} does not fit this run ({error}): resume with the settings of its run."
-        ) from None
+        raise CheckpointError(f"{file} does not fit this run ({error}): resume with the settings of its run.") from None
 
 
 def check_whole(folder: Path) -> None:
@@ -170,7 +214,9 @@ def check_whole(folder: Path) -> None:
         CheckpointError: a file is missing or damaged.
     """
     read_progress(folder)
-    read_optimizer(folder)
+    for file in sorted(folder.glob("optimizer*.pt")) or [folder / OPTIMIZER_FILE]:
+        read_optimizer(file)
+    _check_parts(folder)
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise CheckpointError(f"{folder} holds no *.safetensors weights.")
@@ -178,6 +224,13 @@ def check_whole(folder: Path) -> None:
         _check_safetensors(file)
     for file in folder.glob("*.json"):
         _check_json(file)
+
+
+def _check_parts(folder: Path) -> None:
+    """Make sure that each process's part of the optimizer is there."""
+    parts = [file.stem.split("-") for file in folder.glob("optimizer-*-of-*.pt")]
+    if parts and len(parts) < int(parts[0][-1]):
+        raise CheckpointError(f"{folder} holds {len(parts)} of {parts[0][-1]} parts of the optimizer.")
 
 
 def newest_whole(output_dir: Path, report: Callable[[str], None]) -> Path:

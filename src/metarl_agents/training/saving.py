@@ -6,6 +6,8 @@ import json
 import platform
 import shutil
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,21 +15,24 @@ from typing import TYPE_CHECKING, Any
 from metarl_agents._version import __version__
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError
-from metarl_agents.policy.adapters import load_saved_weights
+from metarl_agents.policy.adapters import merge_adapters, read_saved_weights
 from metarl_agents.training.checkpoint import (
+    CRITIC_FOLDER,
     check_whole,
     checkpoint_folder,
     list_checkpoints,
     newest_whole,
     prune,
     write_atomically,
-    write_trainer_state,
+    write_optimizer,
+    write_progress,
 )
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
 
 RUNS = Path("runs")
+MERGED = "merged"
 
 
 def open_output_dir(config: Config) -> tuple[Path, Path | None]:
@@ -50,19 +55,17 @@ def open_output_dir(config: Config) -> tuple[Path, Path | None]:
     return Path(run.output_dir) if run.output_dir else checkpoint.parent, checkpoint
 
 
-def agree_on_output_dir(config: Config) -> tuple[Path, Path | None]:
+def agree_on_output_dir(config: Config, accelerator: Any) -> tuple[Path, Path | None]:
     """`open_output_dir`, done by the main process alone: the others get its answer, or its error."""
-    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    state = PartialState()
     answer: list[Any] = [None]
-    if state.is_main_process:
+    if accelerator.is_main_process:
         try:
             answer = [open_output_dir(config)]
         except (ConfigError, CheckpointError) as error:
             answer = [error]
-    if state.num_processes > 1:
+    if accelerator.num_processes > 1:
         broadcast_object_list(answer)
     if isinstance(answer[0], Exception):
         raise answer[0]
@@ -89,38 +92,79 @@ def versions() -> dict[str, str]:
 
 def save_checkpoint(run: Run) -> None:
     """Write `checkpoint-<step>` whole or not at all, then delete what exceeds `save_total_limit`."""
+    run.watchdog.enter(f"saving after step {run.progress.step}")
+    run.progress.baseline = run.baseline.state_dict()
+    write_model = _model_writer(run)
+
+    def write(folder: Path) -> None:
+        write_model(folder)
+        write_optimizer(folder, run.sharding, run.schedule)
+        if run.accelerator.is_main_process:
+            write_progress(folder, run.progress)
+
+    write_atomically(checkpoint_folder(run.output_dir, run.progress.step), write, run.accelerator)
     if run.accelerator.is_main_process:
-        run.progress.baseline = run.baseline.state_dict()
-
-        def write(folder: Path) -> None:
-            run.save_model(folder)
-            write_trainer_state(folder, run.progress, run.optimizer, run.schedule)
-
-        write_atomically(checkpoint_folder(run.output_dir, run.progress.step), write)
         prune(run.output_dir, run.config.run.save_total_limit, run.progress.best_step)
     run.accelerator.wait_for_everyone()
 
 
 def finish_run(run: Run) -> None:
     """Write the last checkpoint and the final model, which is the best one where that was asked for."""
-    if not checkpoint_folder(run.output_dir, run.progress.step).exists():
+    has_checkpoint = checkpoint_folder(run.output_dir, run.progress.step).exists()
+    run.accelerator.wait_for_everyone()
+    if not has_checkpoint:
         save_checkpoint(run)
     if run.config.run.load_best_model_at_end and run.progress.best_step is not None:
         _load_best(run)
+    run.watchdog.enter("saving the final model")
+    staged = run.output_dir / ".final"
+    write_atomically(staged, _model_writer(run), run.accelerator)
     if run.accelerator.is_main_process:
-        staged = run.output_dir / ".final"
-        write_atomically(staged, run.save_model)
         for item in staged.iterdir():
             target = run.output_dir / item.name
             if target.is_dir():
                 shutil.rmtree(target)
             item.replace(target)
         staged.rmdir()
+        if run.config.model.merge_and_save:
+            write_atomically(run.output_dir / MERGED, partial(merge_adapters, run.output_dir, run.config.model))
     run.accelerator.wait_for_everyone()
 
 
+def _model_writer(run: Run) -> Callable[[Path], None]:
+    """Bring whole weights to the main process and return what writes model, tokenizer and critic there.
+
+    Every process must call it; the writer does nothing elsewhere.
+    """
+    weights = run.sharding.whole_weights(run.plain_scorer)
+
+    def write(folder: Path) -> None:
+        if not run.accelerator.is_main_process:
+            return
+        run.policy.save(folder, None if weights is None else _part(weights, "model."))
+        critic = run.plain_scorer.critic
+        if critic is None:
+            return
+        from safetensors.torch import save_file, save_model
+
+        (folder / CRITIC_FOLDER).mkdir()
+        file = str(folder / CRITIC_FOLDER / "model.safetensors")
+        if weights is None:
+            save_model(critic, file)
+        else:
+            save_file(_part(weights, "critic."), file)
+
+    return write
+
+
+def _part(weights: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+
+
 def _load_best(run: Run) -> None:
-    load_saved_weights(run.policy, checkpoint_folder(run.output_dir, run.progress.best_step))
+    best = checkpoint_folder(run.output_dir, run.progress.best_step)
+    model = run.policy.model
+    run.sharding.load_weights(model, lambda: read_saved_weights(model, best))
     run.logger.message(
         f"The final model is the one after step {run.progress.best_step}, best by validation "
         f"{run.config.run.metric_for_best_model} ({run.progress.best_metric:.3f})."

@@ -7,6 +7,7 @@ resume). What does not: the loop (`trainer.py`) and the update (`update.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.policy.adapters import Reference, add_adapters, has_nameless_base, load_saved_weights
 from metarl_agents.policy.loading import enable_gradient_checkpointing, load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.processes import Watchdog
 from metarl_agents.policy.schedules import learning_rate_schedule
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
-from metarl_agents.policy.sharding import settle_deepspeed_accelerator
+from metarl_agents.policy.sharding import Sharding, build_sharding
 from metarl_agents.policy.value import build_critic
 from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
-from metarl_agents.training.checkpoint import CRITIC_FOLDER, Progress, load_optimizer, read_critic, read_progress
+from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress
 from metarl_agents.training.credit import needs_values
 from metarl_agents.training.saving import describe_run_folder, resume_differences
 from metarl_agents.training.warm_start import tiny_policy_on_the_fly
@@ -41,8 +43,7 @@ class Run:
     make_env: MakeEnv
     accelerator: Any
     policy: Policy
-    scorer: nn.Module
-    optimizer: Any
+    sharding: Sharding
     schedule: Any
     reference: Reference | None
     tasks: TaskStream
@@ -50,6 +51,7 @@ class Run:
     output_dir: Path
     logger: RunLogger
     progress: Progress
+    watchdog: Watchdog
     baseline: RunningMean = field(default_factory=RunningMean)
     explained: set[str] = field(default_factory=set)
     """What the user has been told once."""
@@ -65,20 +67,14 @@ class Run:
         return needs_values(self.config.credit)
 
     @property
+    def scorer(self) -> nn.Module:
+        """The scorer as training calls it."""
+        return self.sharding.scorer
+
+    @property
     def plain_scorer(self) -> TokenScorer:
         """The scorer without data-parallel wrappers."""
-        return self.accelerator.unwrap_model(self.scorer)
-
-    @property
-    def policy_parameters(self) -> list[nn.Parameter]:
-        """What the policy gradient moves."""
-        return [parameter for parameter in self.policy.model.parameters() if parameter.requires_grad]
-
-    @property
-    def critic_parameters(self) -> list[nn.Parameter]:
-        """What the value loss moves; empty without a critic."""
-        critic = self.plain_scorer.critic
-        return list(critic.parameters()) if critic is not None else []
+        return self.sharding.plain_scorer
 
     def sum_over_ranks(self, values: Tensor) -> Tensor:
         """Add a tensor over all processes."""
@@ -89,18 +85,10 @@ class Run:
         gathered = self.accelerator.gather(values.to(self.device, _wide(self.device)).flatten()[None])
         return gathered.reshape(-1, values.numel()).max(dim=0).values.cpu()
 
-    def save_model(self, folder: Path) -> None:
-        """Write model (or adapter), tokenizer and, beside them, the critic."""
-        self.policy.save(folder)
-        critic = self.plain_scorer.critic
-        if critic is not None:
-            from safetensors.torch import save_model
 
-            (folder / CRITIC_FOLDER).mkdir()
-            save_model(critic, str(folder / CRITIC_FOLDER / "model.safetensors"))
-
-
-def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_dir: Path, resume: Path | None) -> Run:
+def build_run(
+    config: Config, make_env: MakeEnv, policy: Policy | None, output_dir: Path, resume: Path | None, accelerator: Any
+) -> Run:
     """Bring a run to life, from a checkpoint where `resume` names one.
 
     Raises:
@@ -108,29 +96,27 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
         CheckpointError: the checkpoint cannot be read.
     """
     task_lists = load_task_list(config.trial.tasks)
-    accelerator = _accelerator(config)
+    sharding = build_sharding(accelerator, config.update.max_grad_norm)
     policy, reference = _policy_and_reference(config, make_env, policy, resume)
     critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
     if resume is not None and critic is not None:
         read_critic(critic, resume)
     if config.model.gradient_checkpointing:
         enable_gradient_checkpointing(policy.model)
-    scorer = TokenScorer(policy.model, critic)
-    optimizer = _optimizer(config, scorer)
+    sharding.prepare(TokenScorer(policy.model, critic), partial(_optimizer, config))
     schedule = learning_rate_schedule(
         config.update.lr_scheduler_type,
-        optimizer,
+        sharding.optimizer,
         warmup_steps=config.update.warmup_steps,
         total_steps=config.run.max_steps * config.update.updates_per_batch,
     )
     progress, baseline = Progress(), RunningMean()
     if resume is not None:
         progress = read_progress(resume)
-        load_optimizer(resume, optimizer, schedule)
+        load_optimizer(resume, sharding, schedule)
         baseline.load_state_dict(progress.baseline or {"mean": None})
-    scorer, optimizer = accelerator.prepare(scorer, optimizer)
     if reference is not None:
-        reference.to(accelerator.device)
+        reference.lay_out(sharding)
     logger = RunLogger(
         output_dir,
         report_to=tuple(config.run.report_to),
@@ -142,8 +128,7 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
         make_env=make_env,
         accelerator=accelerator,
         policy=policy,
-        scorer=scorer,
-        optimizer=optimizer,
+        sharding=sharding,
         schedule=schedule,
         reference=reference,
         tasks=TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]),
@@ -151,6 +136,7 @@ def build_run(config: Config, make_env: MakeEnv, policy: Policy | None, output_d
         output_dir=output_dir,
         logger=logger,
         progress=progress,
+        watchdog=Watchdog(accelerator, config.run.collective_timeout_s),
         baseline=baseline,
     )
     _open_folder(run, resumed=resume is not None)
@@ -165,20 +151,6 @@ def _open_folder(run: Run, *, resumed: bool) -> None:
         if changed:
             run.logger.message(f"Resuming with other settings than the run was started with: {', '.join(changed)}.")
     describe_run_folder(run)
-
-
-def _accelerator(config: Config) -> Any:
-    from accelerate import Accelerator
-
-    settle_deepspeed_accelerator()
-    accelerator = Accelerator()
-    world = accelerator.num_processes
-    if config.trial.tasks_per_step % world:
-        raise ConfigError(
-            f"`tasks_per_step` is {config.trial.tasks_per_step}, but must be a multiple of the {world} processes, "
-            "because a group never crosses processes."
-        )
-    return accelerator
 
 
 def build_policy(config: Config, make_env: MakeEnv) -> Policy:

@@ -20,6 +20,7 @@ from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.loading import check_model_name
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.processes import check_launch, start_processes
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials
 from metarl_agents.tracking import trial_record
@@ -71,15 +72,17 @@ def train(
     """
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
+    check_launch(config.trial.tasks_per_step)
     if policy is None:
         check_model_name(config.model)
     if make_env is None:
         make_env = environment_factory(config.trial)
     elif "env" not in settings:
         config.trial.env = address_of(make_env)
-    output_dir, resume = agree_on_output_dir(config)
-    run = build_run(config, make_env, policy, output_dir, resume)
-    with StopRequest() as stop, run.logger:
+    accelerator = start_processes(config.run.collective_timeout_s)
+    output_dir, resume = agree_on_output_dir(config, accelerator)
+    run = build_run(config, make_env, policy, output_dir, resume, accelerator)
+    with StopRequest() as stop, run.logger, run.watchdog:
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
         while run.progress.step < config.run.max_steps:
             step = run.progress.step
@@ -120,7 +123,8 @@ def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
     seeds = run.tasks.take(step)[accelerator.process_index :: accelerator.num_processes]
     sampling = Sampling.for_training(config)
     speaker = _TimedSpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
-    with accelerator.autocast():
+    run.watchdog.enter(f"sampling of step {step + 1}")
+    with run.sharding.sampling(run.policy):
         trials = collect_trials(
             speaker,
             run.make_env,
@@ -135,6 +139,7 @@ def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
 
 def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
     """Turn trials into rows with advantages; groups with a crashed trial are left out."""
+    run.watchdog.enter(f"update of step {run.progress.step + 1}")
     whole = drop_crashed_groups(trials)
     table = tabulate(whole, run.config.credit)
     values = None
@@ -152,18 +157,20 @@ def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
 def _evaluate(run: Run, name: str) -> EvaluationResult | None:
     """Measure the policy on the fixed test tasks and keep the result as `eval/<name>.json`."""
     config = run.config
-    result = evaluate(
-        run.policy,
-        run.make_env,
-        config,
-        split="test",
-        num_tasks=config.run.eval_tasks,
-        samples=config.run.eval_samples,
-        label=name,
-        listed=run.task_lists["test"],
-        accelerator=run.accelerator,
-        step=run.progress.step,
-    )
+    run.watchdog.enter(f"evaluation {name} training")
+    with run.sharding.sampling(run.policy):
+        result = evaluate(
+            run.policy,
+            run.make_env,
+            config,
+            split="test",
+            num_tasks=config.run.eval_tasks,
+            samples=config.run.eval_samples,
+            label=name,
+            listed=run.task_lists["test"],
+            accelerator=run.accelerator,
+            step=run.progress.step,
+        )
     if run.accelerator.is_main_process:
         result.to_json(run.output_dir / "eval" / f"{name}.json")
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
@@ -181,19 +188,21 @@ def _validate_if_due(run: Run) -> None:
     if not (config.eval_validation_tasks and _due(progress.step, config.eval_steps)):
         return
     started = time.perf_counter()
-    result = evaluate(
-        run.policy,
-        run.make_env,
-        run.config,
-        split="validation",
-        num_tasks=config.eval_validation_tasks,
-        samples=0,
-        label="validation",
-        listed=run.task_lists["validation"],
-        accelerator=run.accelerator,
-        step=progress.step,
-        on_trials=lambda trials: _record_trials(run, trials, "validation"),
-    )
+    run.watchdog.enter(f"validation after step {progress.step}")
+    with run.sharding.sampling(run.policy):
+        result = evaluate(
+            run.policy,
+            run.make_env,
+            run.config,
+            split="validation",
+            num_tasks=config.eval_validation_tasks,
+            samples=0,
+            label="validation",
+            listed=run.task_lists["validation"],
+            accelerator=run.accelerator,
+            step=progress.step,
+            on_trials=lambda trials: _record_trials(run, trials, "validation"),
+        )
     metrics = result.metrics()
     run.logger.log(progress.step, metrics | {"time/eval": time.perf_counter() - started}, prefix="eval")
     value = metrics.get(config.metric_for_best_model)

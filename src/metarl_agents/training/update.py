@@ -7,7 +7,7 @@ fewer adds empty ones, never copies), divide by the global number of response to
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,22 +71,28 @@ def _row_logprobs(run: Run, batch: TrialBatch, scorer: torch.nn.Module) -> list[
 @torch.no_grad()
 def _score(run: Run, batch: TrialBatch, scorer: torch.nn.Module):  # noqa: ANN202
     """Yield (micro-batch, scores) over all rows, without gradients."""
-    for rows in _agreed_split(run, batch, range(len(batch))):
+    for rows, num_chunks in _agreed_split(run, batch, range(len(batch))):
         micro = batch.micro_batch(rows, run.device)
         with run.accelerator.autocast():
-            yield micro, _forward(run, scorer, micro)
+            yield micro, _forward(run, scorer, micro, num_chunks)
 
 
-def _forward(run: Run, scorer: torch.nn.Module, micro: MicroBatch) -> Scores:
+def _forward(run: Run, scorer: torch.nn.Module, micro: MicroBatch, num_chunks: int) -> Scores:
     temperature = run.config.sampling.temperature
-    return scorer(micro.input_ids, micro.attention_mask, micro.response_mask, temperature)
+    return scorer(micro.input_ids, micro.attention_mask, micro.response_mask, temperature, num_chunks)
 
 
-def _agreed_split(run: Run, batch: TrialBatch, rows) -> list[list[int]]:  # noqa: ANN001
-    """Split rows into micro-batches, as many as the process that needs most; the surplus is empty."""
+def _agreed_split(run: Run, batch: TrialBatch, rows: Sequence[int]) -> list[tuple[list[int], int]]:
+    """Split rows into micro-batches, as many as the process that needs most; the surplus is empty.
+
+    With each goes the number of pieces its logits are made in, also that of the process that needs most: where
+    weights are sharded, every use of the head is a meeting of all processes.
+    """
     split = batch.split(rows, run.config.update.max_tokens_per_micro_batch)
-    most = int(run.max_over_ranks(torch.tensor(float(len(split)))))
-    return split + [[]] * (max(most, 1) - len(split))
+    most = max(1, int(run.max_over_ranks(torch.tensor(float(len(split))))))
+    split += [[]] * (most - len(split))
+    chunks = torch.tensor([float(run.plain_scorer.num_chunks(batch.num_response_tokens(part))) for part in split])
+    return [(part, int(agreed)) for part, agreed in zip(split, run.max_over_ranks(chunks).tolist(), strict=True)]
 
 
 def _optimizer_step(run: Run, batch: TrialBatch, part: list[int]) -> Stats:
@@ -111,11 +117,10 @@ def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_ro
     global_rows = float(run.sum_over_ranks(torch.tensor(num_rows)))
     totals: Stats = {}
     splits = _agreed_split(run, batch, rows)
-    for index, chosen in enumerate(splits):
+    for index, (chosen, num_chunks) in enumerate(splits):
         micro = batch.micro_batch(chosen, run.device)
-        last = index == len(splits) - 1
-        with nullcontext() if last else run.accelerator.no_sync(run.scorer):
-            scores = _forward(run, run.scorer, micro)
+        with run.sharding.micro_batch(last=index == len(splits) - 1):
+            scores = _forward(run, run.scorer, micro, num_chunks)
             loss, stats = policy_gradient_loss(scores, micro, config)
             # Data-parallel training averages gradients over processes; the factor undoes that.
             loss = loss * (world / units)
@@ -126,7 +131,7 @@ def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_ro
                 loss = loss + critic * (world / global_rows)
                 stats["value_loss"] = (critic.item(), row_weights.sum().item())
             stats["loss"] = (loss.item() / world, 0.0)
-            run.accelerator.backward(loss)
+            run.sharding.backward(loss)
         for name, (total, count) in stats.items():
             before = totals.get(name, (0.0, 0.0))
             worst = name.endswith("/max")
@@ -137,16 +142,9 @@ def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_ro
 
 def _step_optimizer(run: Run) -> Stats:
     """Clip and step, unless the gradient is not finite."""
-    config = run.config.update
-    norm = float(run.accelerator.clip_grad_norm_(run.policy_parameters, config.max_grad_norm))
-    if run.critic_parameters:
-        critic_norm = float(run.accelerator.clip_grad_norm_(run.critic_parameters, config.max_grad_norm))
-        norm = norm if math.isfinite(critic_norm) else critic_norm
+    norm = run.sharding.step()
     if not math.isfinite(norm):
-        run.optimizer.zero_grad()
         return {"update/non_finite": (1, 0), "update/skipped": (1, 0)}
-    run.optimizer.step()
     run.schedule.step()
-    run.optimizer.zero_grad()
     run.progress.optimizer_steps += 1
     return {"grad_norm": (norm, 1.0), "update/steps": (1, 0)}
