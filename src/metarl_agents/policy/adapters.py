@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,45 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
     except ValueError as error:
         raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
     disable_dropout(policy.model)
+
+
+def check_lora_targets(config: ModelConfig) -> None:
+    """Refuse a target that no module of the model is called, without loading a weight.
+
+    peft itself passes over an unknown name where another one of the list fits.
+
+    Raises:
+        ConfigError: with the nearest module's name.
+    """
+    if not (config.use_peft and config.lora_target_modules):
+        return
+    names = _module_names(config)
+    for target in config.lora_target_modules if names else []:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            ends = sorted({name.rpartition(".")[2] for name in names})
+            near = difflib.get_close_matches(target, ends, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Leave the setting out to adapt all linear layers."
+            raise ConfigError(f"`lora_target_modules` names {target}, but the model has no such module. {hint}")
+
+
+def _module_names(config: ModelConfig) -> list[str]:
+    """Return the names of the model's modules, or [] where they cannot be told before loading."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from metarl_agents.policy.loading import TINY
+    from metarl_agents.policy.tiny import build_model, build_tokenizer
+
+    if config.model_name_or_path == TINY:
+        return [name for name, _ in build_model(build_tokenizer()).named_modules()]
+    if config.gguf_file:
+        return []
+    try:
+        shape = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=config.trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError):
+        return []  # loading says it better
+    return [name for name, _ in model.named_modules()]
 
 
 def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:

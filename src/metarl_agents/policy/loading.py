@@ -1,24 +1,28 @@
 """From a name to a policy: hub name, local folder, GGUF file, or the built-in tiny model.
 
 What lives here: everything that is checked or built before the first prompt. What does not: making the tiny
-model's skill (`training/warm_start.py`).
+model's skill (`training/warm_start.py`), and what is special about GGUF files (`gguf.py`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
+from metarl_agents.policy.gguf import gguf_name, loading_options, locate_gguf, make_ordinary, names_gguf
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import disable_dropout
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 
 TINY = "tiny"
+_ADAPTERS = "adapter_config.json"
 _SHIPPED = Path(__file__).parent / "tiny_models"
 
 
@@ -36,13 +40,17 @@ def check_model_name(config: ModelConfig) -> None:
     """Refuse a model that cannot exist, before anything heavy is imported.
 
     Raises:
-        ConfigError: a local path without a model in it.
+        ConfigError: a local path without a model in it, a GGUF file named twice, or `smollm2` not installed.
     """
-    name = config.model_name_or_path
+    given = config.model_name_or_path
+    if config.gguf_file and names_gguf(given):
+        raise ConfigError(f"`{given}` names a GGUF file by itself: leave out `--gguf_file`.")
+    name, gguf_file = locate_gguf(given, config.gguf_file)
     path = Path(name).expanduser()
     looks_local = name.startswith((".", "/", "~")) or name.count("/") > 1 or os.sep in name and path.exists()
     if path.is_dir():
-        wanted = [config.gguf_file] if config.gguf_file else ["config.json", "adapter_config.json"]
+        # Adapters bring the name of their base along, GGUF file included.
+        wanted = [gguf_file or "config.json", *([] if names_gguf(given) else [_ADAPTERS])]
         if not any((path / file).is_file() for file in wanted):
             raise ConfigError(f"the folder {name} holds no {' or '.join(wanted)}: give the folder of a saved model.")
     elif looks_local:
@@ -79,41 +87,75 @@ def needs_warm_start(config: ModelConfig, tiny_name: str | None) -> bool:
     return config.model_name_or_path == TINY and (tiny_name is None or shipped_folder(tiny_name) is None)
 
 
-def enable_gradient_checkpointing(model: Any) -> None:
-    """Let the backward pass recompute activations; generation keeps its cache, because it runs in eval mode."""
+def enable_gradient_checkpointing(model: Any, *, reentrant: bool = False) -> None:
+    """Let the backward pass recompute activations; generation keeps its cache, because it runs in eval mode.
+
+    `reentrant` is torch's older way, the one that works where ZeRO-3 shards frozen weights.
+    """
+    if reentrant:
+        # It passes gradients on only if a layer's input wants them, and frozen embeddings want none.
+        model.enable_input_require_grads()
     # transformers 5.24 renamed the method; the old name goes with version 6.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": False})
+    enable({"use_reentrant": reentrant})
 
 
 def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
     """Load (model, tokenizer), a trained adapter included, and turn every failure into one sentence."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+    base, has_adapters = _adapter_base(name)
+    folder, gguf_file = locate_gguf(base, config.gguf_file)
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
-    if config.gguf_file:
-        options["gguf_file"] = config.gguf_file
-    model_options = {"dtype": config.dtype, "use_safetensors": None if config.gguf_file else True}
+    from_file = {"gguf_file": gguf_file} if gguf_file else {}
+    weights = {"dtype": config.dtype, **(loading_options() if gguf_file else {"use_safetensors": True})}
     if config.attn_implementation:
-        model_options["attn_implementation"] = config.attn_implementation
-    base, adapter = _adapter_base(name)
-    try:
-        with quiet_progress():
-            tokenizer = AutoTokenizer.from_pretrained(name if adapter else base, **options)
-            model = AutoModelForCausalLM.from_pretrained(base, **options, **model_options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:400]
-        raise ConfigError(f"cannot load the model {name}: {reason}") from None
-    if adapter:
+        weights["attn_implementation"] = config.attn_implementation
+    with quiet_progress(), _one_sentence(name, gguf_file):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(
+            name if has_adapters else folder, **options, **({} if has_adapters else from_file)
+        )
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder, **options, **from_file, **weights, output_loading_info=True
+        )
+        if found["missing_keys"]:
+            missing = sorted(found["missing_keys"])
+            raise ValueError(f"{len(missing)} of its weights are not there, {missing[0]} for one")
+    if gguf_file:
+        make_ordinary(model, gguf_name(base, gguf_file))
+    if has_adapters:
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, name, is_trainable=True)
     return model, tokenizer
 
 
+@contextmanager
+def _one_sentence(name: str, gguf_file: str | None) -> Iterator[None]:
+    """Turn what goes wrong while a model is read into one sentence.
+
+    Raises:
+        ConfigError: something did.
+    """
+    # What a damaged GGUF file does to its reader can be anything.
+    kinds = (Exception,) if gguf_file else (OSError, ValueError, KeyError, ImportError, RuntimeError)
+    try:
+        yield
+    except kinds as error:
+        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        if gguf_file:
+            reason = f"{reason.rstrip('.')}; if {gguf_file} is damaged, fetch it anew."
+        raise ConfigError(f"cannot load the model {name}: {reason}") from None
+
+
 def _adapter_base(name: str) -> tuple[str, bool]:
     """Return (base model, whether `name` is a folder of adapters on it)."""
-    adapter_config = Path(name).expanduser() / "adapter_config.json"
-    if not adapter_config.is_file():
-        return str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name, False
-    return json.loads(adapter_config.read_text(encoding="utf-8"))["base_model_name_or_path"], True
+    folder = Path(name).expanduser()
+    if not (folder / _ADAPTERS).is_file():
+        return str(folder) if folder.is_dir() else name, False
+    base = json.loads((folder / _ADAPTERS).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    if not base:
+        raise ConfigError(
+            f"the adapters in {name} do not name the model they sit on: load that one and put them on it."
+        )
+    return base, True

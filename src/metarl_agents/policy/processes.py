@@ -29,15 +29,21 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def check_launch(tasks_per_step: int) -> None:
+def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
     """Refuse a launch that cannot work, before processes are brought together or weights are loaded.
 
     Raises:
-        ConfigError: tasks cannot be dealt evenly, or the launcher's precision or device is not to be had.
+        ConfigError: tasks cannot be dealt evenly, the launcher's precision or device is not to be had, or a setting
+            is for one process.
     """
     import torch
 
     world = launched_processes()
+    if halve_on_oom and world > 1:
+        raise ConfigError(
+            f"`halve_on_oom` is for one process, but {world} were launched, which would wait for one that starts over: "
+            "lower `--max_tokens_per_micro_batch` instead."
+        )
     if tasks_per_step < world:
         raise ConfigError(
             f"`tasks_per_step` is {tasks_per_step}, but {world} processes were launched and each plays whole groups: "

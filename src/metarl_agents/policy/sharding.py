@@ -27,6 +27,8 @@ class Sharding:
     """Weights whole on every process: one process, or several that average gradients (DDP)."""
 
     kind = "whole"
+    weights_are_whole = True
+    """Whether each process keeps all of every weight."""
     shards_optimizer = False
     """Whether each process keeps its own part of the optimizer's state."""
 
@@ -66,6 +68,7 @@ class Sharding:
             with self.accelerator.autocast():
                 yield
             return
+        self._rest()
         self._copy.fill(policy.model, self.whole, self.accelerator.device)
         policy.sampler = self._copy.model
         try:
@@ -107,6 +110,7 @@ class Sharding:
         """
         if self.kind == "whole":
             return None
+        self._rest()
         named = list(module.named_parameters())
         has_frozen = any(not parameter.requires_grad for _, parameter in named)
         chosen = [(name, p) for name, p in named if p.requires_grad or not has_frozen]
@@ -119,8 +123,12 @@ class Sharding:
         return found
 
     def load_weights(self, module: nn.Module, read: Callable[[], dict[str, Tensor]]) -> None:
-        """Overwrite parameters of `module` with those that the main process reads; every process must call it."""
-        values = read() if self.accelerator.is_main_process else {}
+        """Overwrite parameters of `module` with those that `read` returns; every process must call it.
+
+        Only those read that keep whole weights, and the main process for all that share them.
+        """
+        self._rest()
+        values = read() if self.accelerator.is_main_process or self.weights_are_whole else {}
         named = list(module.named_parameters())
         for chunk in in_chunks(named, lambda item: item[1]):
             with torch.no_grad(), self.whole([parameter for _, parameter in chunk], write=True) as tensors:
@@ -139,6 +147,9 @@ class Sharding:
             KeyError, ValueError, TypeError: it belongs to another kind of run.
         """
         self.optimizer.load_state_dict(state)
+
+    def _rest(self) -> None:
+        """Bring the weights to where they lie between passes, before their parameters are listed."""
 
     def _lay_out(self, scorer: TokenScorer, build_optimizer: BuildOptimizer) -> None:
         self.scorer = self.accelerator.prepare(scorer)
@@ -162,6 +173,7 @@ class FullyShardedSharding(Sharding):
     """
 
     kind = "fsdp2"
+    weights_are_whole = False
     shards_optimizer = True
 
     def prepare_reference(self, scorer: nn.Module) -> nn.Module:
@@ -233,6 +245,14 @@ class FullyShardedSharding(Sharding):
             if type(module).__name__ in layers:
                 fully_shard(module, mesh=mesh, mp_policy=precision)
         return fully_shard(scorer, mesh=mesh, mp_policy=precision)
+
+    def _rest(self) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        # A forward pass that no backward pass follows leaves the outermost weights gathered.
+        for module in self.scorer.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def _samples_from_copy(self, model: nn.Module) -> bool:
         return True

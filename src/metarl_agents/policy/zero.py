@@ -34,6 +34,7 @@ class ZeroSharding(Sharding):
         settle_config(plugin.deepspeed_config, max_grad_norm)
         self.stage = int(plugin.deepspeed_config["zero_optimization"]["stage"])
         self.kind = f"zero{self.stage}"
+        self.weights_are_whole = self.stage < 3
         # accelerate has told transformers to shard while loading. A model is read whole and probed (`scoring.py`)
         # before it is sharded here, whatever the launcher's `zero3_init_flag` says.
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -49,7 +50,8 @@ class ZeroSharding(Sharding):
         own = self.accelerator.state.deepspeed_plugin.deepspeed_config
         config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
         engine, *_ = deepspeed.initialize(model=scorer, config=config | {"bf16": own.get("bf16", {"enabled": False})})
-        return engine.eval()
+        engine.eval()
+        return engine
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
         """Tell the engine where the optimizer step is: its own counter knows a fixed number of micro-batches only."""

@@ -7,6 +7,7 @@ import sys
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.evaluation.results import format_table
+from metarl_agents.policy.processes import is_first_process
 from metarl_agents.training.trainer import TrainResult, train
 
 
@@ -16,7 +17,8 @@ def run_and_report(config: Config) -> int:
     if config.run.dry_run:
         from metarl_agents.training.dry_run import describe_run
 
-        sys.stdout.write(describe_run(config, make_env))
+        if is_first_process():
+            sys.stdout.write(describe_run(config, make_env))
         return 0
     result = train(make_env, config)
     if result.interrupted:

@@ -102,7 +102,8 @@ def build_run(
     if resume is not None and critic is not None:
         read_critic(critic, resume)
     if config.model.gradient_checkpointing:
-        enable_gradient_checkpointing(policy.model)
+        has_frozen = any(not parameter.requires_grad for parameter in policy.model.parameters())
+        enable_gradient_checkpointing(policy.model, reentrant=has_frozen and sharding.kind == "zero3")
     sharding.prepare(TokenScorer(policy.model, critic), partial(_optimizer, config))
     schedule = learning_rate_schedule(
         config.update.lr_scheduler_type,

@@ -18,6 +18,7 @@ from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.policy.adapters import check_lora_targets
 from metarl_agents.policy.loading import check_model_name
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import check_launch, start_processes
@@ -72,9 +73,10 @@ def train(
     """
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
-    check_launch(config.trial.tasks_per_step)
+    check_launch(config.trial.tasks_per_step, halve_on_oom=config.update.halve_on_oom)
     if policy is None:
         check_model_name(config.model)
+        check_lora_targets(config.model)
     if make_env is None:
         make_env = environment_factory(config.trial)
     elif "env" not in settings:

@@ -7,19 +7,23 @@ fewer adds empty ones, never copies), divide by the global number of response to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
+from metarl_agents.errors import ConfigError
 from metarl_agents.policy.scoring import Scores
 from metarl_agents.training.batch import MicroBatch, TrialBatch
 from metarl_agents.training.loss import Stats, policy_gradient_loss, value_loss
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
+
+T = TypeVar("T")
 
 
 def update_policy(run: Run, batch: TrialBatch, step: int) -> Stats:
@@ -30,15 +34,41 @@ def update_policy(run: Run, batch: TrialBatch, step: int) -> Stats:
     """
     config = run.config.update
     parts = batch.parts(config.updates_per_batch, seed=run.config.run.seed + step)
-    batch = _with_references(run, batch, need_old=len(parts) > 1)
+    batch = _or_by_halves(run, lambda: _with_references(run, batch, need_old=len(parts) > 1))
     stats: Stats = {"update/skipped": (0, 1), "update/steps": (0, 1), "update/non_finite": (0, 1)}
     for part in parts:
-        for name, (total, count) in _optimizer_step(run, batch, part).items():
+        for name, (total, count) in _or_by_halves(run, partial(_optimizer_step, run, batch, part)).items():
             before = stats.get(name, (0.0, 0.0))
             counted = (before[0] + total, before[1] if name.startswith("update/") else before[1] + count)
             worst = (max(before[0], total), 1.0)
             stats[name] = worst if name.endswith("/max") else counted
     return stats
+
+
+def _or_by_halves(run: Run, action: Callable[[], T]) -> T:
+    """Return `action()`; where memory runs out and `halve_on_oom` is set, once more with micro-batches half as large.
+
+    Raises:
+        ConfigError: memory runs out, and halving is off or has been done.
+    """
+    try:
+        return action()
+    except torch.OutOfMemoryError:
+        limit = run.config.update.max_tokens_per_micro_batch
+        if not run.config.update.halve_on_oom or "memory" in run.explained:
+            raise ConfigError(
+                f"memory ran out in the update, with micro-batches of {limit} tokens: lower "
+                "`--max_tokens_per_micro_batch`, or add `--gradient_checkpointing`, `--use_peft` or more GPUs; "
+                "`--resume_from_checkpoint latest` goes on from the last checkpoint."
+            ) from None
+    # Out of the handler, whose traceback would keep the tensors of the failed pass alive.
+    run.explained.add("memory")
+    run.sharding.forget_gradients()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    run.config.update.max_tokens_per_micro_batch = max(1, limit // 2)
+    run.logger.message(f"Memory ran out: going on with `max_tokens_per_micro_batch` {max(1, limit // 2)}, half of it.")
+    return action()
 
 
 def score_values(run: Run, batch: TrialBatch) -> Tensor:

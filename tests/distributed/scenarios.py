@@ -1,0 +1,261 @@
+"""What the processes of a launch do together; `launches.py` starts this file through `accelerate launch`.
+
+    scenarios.py NAME FOLDER
+
+Each scenario leaves its findings in FOLDER: `result.json`, and tensors as safetensors.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+
+from safetensors.torch import save_file
+from training_helpers import SHORT, SMALL, Coin, open_run, small_policy
+
+from metarl_agents.policy import scoring
+from metarl_agents.policy.processes import start_processes
+from metarl_agents.training.saving import save_checkpoint
+from metarl_agents.training.setup import build_run
+from metarl_agents.training.trainer import make_batch, train
+from metarl_agents.training.update import update_policy
+from metarl_agents.types import Episode, Outcome, Phase, Response, StepResult, Trial, Turn
+
+SEEDS = [0, 1, 2, 3]
+GROUP = 4
+SETTINGS = {"tasks_per_step": 4, "group_size": GROUP, "max_tokens_per_micro_batch": 120, "learning_rate": 1e-3}
+# Few logits at once, so that processes with more response tokens than others need more pieces.
+scoring._CHUNK_ELEMENTS = 641 * 8
+
+
+class Lopsided(Coin):
+    """Won at once on the first process, never on the others, where answers still differ in reward."""
+
+    wording = SHORT
+
+    def step(self, action):
+        if os.environ.get("RANK", "0") == "0":
+            return StepResult("prize", 10.0, True, False, {"success": True})
+        return StepResult("on", float(action), False, False, {"success": False})
+
+
+class Deaf(Coin):
+    """Takes its time on the second process."""
+
+    def step(self, action):
+        if os.environ.get("RANK") == "1":
+            time.sleep(1)
+        return super().step(action)
+
+
+def made_trials(seeds):
+    """Trials that nobody sampled: groups of even seeds win in turn 1 and differ in nothing, the others do."""
+    return [made_trial(seed, group, index) for group, seed in enumerate(seeds) for index in range(GROUP)]
+
+
+def made_trial(seed, group, index):
+    rng = random.Random(1000 * seed + index)
+    if seed % 2 == 0:
+        return Trial(seed=seed, group=group, episodes=[Episode("o", [made_turn(rng, 10.0)], "o", Outcome.SUCCESS)])
+    episodes = []
+    for number in range(2):
+        turns = [made_turn(rng, float(rng.random() < 0.5)) for _ in range(rng.randint(1, 6))]
+        remark = made_turn(rng, 0.0, Phase.REFLECT) if number == 0 else None
+        episodes.append(Episode("o", turns, "o", Outcome.FAILURE, remark))
+    return Trial(seed=seed, group=group, episodes=episodes)
+
+
+def made_turn(rng, reward, phase=Phase.PLAY):
+    def ids(low, high):
+        return tuple(rng.randrange(10, 600) for _ in range(rng.randint(low, high)))
+
+    answer = ids(2, 9)
+    return Turn(
+        phase=phase,
+        observation="o" if phase is Phase.PLAY else "",
+        prompt_ids=ids(5, 30),
+        response=Response(ids=answer, text="x", logprobs=(-1.0,) * len(answer)),
+        action="x",
+        shown_action="x",
+        reward=reward,
+    )
+
+
+def update(run, step):
+    """One optimizer step on this process's share of the made trials; returns the whole gradient."""
+    accelerator, found = run.accelerator, {}
+    take_step = type(run.sharding).step
+
+    def recording():
+        found.update(whole_gradients(run))
+        return take_step(run.sharding)
+
+    run.sharding.step = recording
+    batch, _ = make_batch(run, made_trials(SEEDS[accelerator.process_index :: accelerator.num_processes]))
+    stats = update_policy(run, batch, step)
+    run.progress.step += 1
+    return found, stats
+
+
+def whole_gradients(run):
+    named = [(name, p) for name, p in run.plain_scorer.named_parameters() if p.requires_grad]
+    if run.sharding.kind.startswith("zero"):
+        from deepspeed.utils import safe_get_full_grad
+
+        return {name: safe_get_full_grad(p).clone() for name, p in named}
+    return {name: (p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad).clone() for name, p in named}
+
+
+def weights_of(run):
+    found = run.sharding.whole_weights(run.plain_scorer)
+    named = run.plain_scorer.named_parameters()
+    return {name: p.detach().clone() for name, p in named if p.requires_grad} if found is None else found
+
+
+def logprobs_of(run):
+    """Log-probs of fixed tokens; every process takes part."""
+    ids = torch.arange(20, 60).view(2, 20)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    response = mask.clone()
+    response[:, :5] = False
+    with torch.no_grad():
+        return run.scorer(ids, mask, response, 1.0, 2).logprobs.float().clone()
+
+
+def write(run, folder, name, tensors):
+    if run.accelerator.is_main_process:
+        save_file({key: value.contiguous() for key, value in tensors.items()}, str(folder / f"{name}.safetensors"))
+
+
+def walk(folder, **settings):
+    """Update, save, update; then resume from the save and update again."""
+    settings = SETTINGS | settings
+    run = open_run(folder / "run", **settings)
+    first, stats = update(run, 0)
+    save_checkpoint(run)
+    write(run, folder, "gradient", first)
+    write(run, folder, "first", weights_of(run))
+    update(run, 1)
+    weights = weights_of(run)
+    write(run, folder, "weights", weights)
+    write(run, folder, "logprobs", {"logprobs": logprobs_of(run)})
+    save_checkpoint(run)
+    resumed = resume(folder, settings)
+    update(resumed, 1)
+    write(resumed, folder, "resumed", weights_of(resumed))
+    return {
+        "kind": run.sharding.kind,
+        "num_processes": run.accelerator.num_processes,
+        "skipped": stats["update/skipped"][0],
+        "kl": stats.get("kl", (0.0, 1.0))[0],
+    }
+
+
+def resume(folder, settings):
+    from training_helpers import small_config
+
+    config = small_config(**settings)
+    # The policy that the run started from: KL is measured against it.
+    policy = None if "model_name_or_path" in settings else small_policy()
+    return build_run(config, Coin, policy, folder / "run", folder / "run" / "checkpoint-1", start_processes(60))
+
+
+def play(folder, **settings):
+    """Three training steps in a world where one process wins at once and the other plays on; then the exam."""
+    values = SMALL | {"tasks_per_step": 4, "max_turns": 4, "max_steps": 3, "max_new_tokens_per_turn": 6} | settings
+    result = train(Lopsided, policy=small_policy(), output_dir=str(folder / "run"), **values)
+    return {"steps": result.steps, "interrupted": result.interrupted}
+
+
+def lora(folder, **settings):
+    """The walk with adapters on a base that was saved under a name."""
+    base = folder / "base"
+    accelerator = start_processes(60)
+    if accelerator.is_main_process:
+        small_policy().save(base)
+    accelerator.wait_for_everyone()
+    named = {"model_name_or_path": str(base), "use_peft": True, "lora_r": 4}
+    from training_helpers import small_config
+
+    settings = SETTINGS | named | settings
+    run = build_run(small_config(**settings), Coin, None, made(folder / "run", accelerator), None, accelerator)
+    _, stats = update(run, 0)
+    save_checkpoint(run)
+    update(run, 1)
+    write(run, folder, "weights", weights_of(run))
+    write(run, folder, "logprobs", {"logprobs": logprobs_of(run)})
+    save_checkpoint(run)
+    resumed = resume(folder, settings)
+    update(resumed, 1)
+    write(resumed, folder, "resumed", weights_of(resumed))
+    return {"kind": run.sharding.kind, "kl": stats.get("kl", (0.0, 1.0))[0]}
+
+
+def made(folder, accelerator):
+    if accelerator.is_main_process:
+        folder.mkdir(parents=True)
+    accelerator.wait_for_everyone()
+    return folder
+
+
+def all_modes_walk(folder):
+    """The fast test: a walk and a play in one launch, because starting processes is what takes the time."""
+    return walk(made(folder / "walk", start_processes(60))) | play(folder / "play")
+
+
+def masters(folder):
+    """A step of 1e-6 in bf16: what the optimizer steps on before and after, and the dtype of what computes."""
+    run = open_run(made(folder / "run", start_processes(60)), **(SETTINGS | {"learning_rate": 1e-6}))
+    before = [tensor.clone() for tensor in stepped(run)]
+    update(run, 0)
+    after = stepped(run)
+    moved = max((new - old).abs().max().item() for new, old in zip(after, before, strict=True))
+    steps = {name: str(p.dtype) for name, p in run.plain_scorer.named_parameters()}
+    return {"moved": moved, "dtype": str(after[0].dtype), "weights": sorted(set(steps.values()))}
+
+
+def stepped(run):
+    """The tensors that the optimizer moves on this process."""
+    if run.sharding.kind.startswith("zero"):
+        return [master.detach() for master in run.sharding._masters()]
+    parameters = [p for group in run.sharding.optimizer.param_groups for p in group["params"]]
+    return [(p.to_local() if hasattr(p, "to_local") else p).detach() for p in parameters]
+
+
+def late(folder):
+    """One process plays slowly; the other's watchdog must name it."""
+    train(Deaf, policy=small_policy(), output_dir=str(folder / "run"), **(SMALL | {"collective_timeout_s": 24}))
+    return {}
+
+
+SCENARIOS = {
+    "walk_and_play": all_modes_walk,
+    "walk": walk,
+    "kl": lambda folder: walk(folder, beta=0.3),
+    "critic": lambda folder: walk(folder, advantages="ppo", critic="separate"),
+    "checkpointing": lambda folder: walk(folder, gradient_checkpointing=True),
+    "play": play,
+    "best": lambda folder: play(folder, eval_steps=1, load_best_model_at_end=True, metric_for_best_model="pass@1"),
+    "lora": lora,
+    "lora_checkpointing": lambda folder: lora(folder, gradient_checkpointing=True),
+    "lora_kl": lambda folder: lora(folder, beta=0.3),
+    "masters": masters,
+    "late": late,
+}
+
+
+def main():
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    result = SCENARIOS[name](folder)
+    if os.environ.get("RANK", "0") == "0":
+        (folder / "result.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
