@@ -8,7 +8,9 @@ import numpy
 import pytest
 
 from metarl_agents.envs import Environment, check_environment, registered, resolve
+from metarl_agents.envs.parsing import last_tag
 from metarl_agents.errors import EnvironmentContractError
+from metarl_agents.types import StepResult
 
 numbers = itertools.count()
 
@@ -378,3 +380,38 @@ def test_every_built_object_is_closed():
 
     check_environment(Closing)
     assert built and built == closed
+
+
+class Maze(Guess):
+    """Listed moves lead nowhere; its player knows the way out."""
+
+    def reset(self, *, seed):
+        self.seed, self.out = seed, False
+        return f"maze {seed}", {"admissible_actions": ["left", "right"]}
+
+    def parse_action(self, text):
+        return last_tag(text, "action")
+
+    def step(self, action):
+        if self.out:
+            raise RuntimeError("over")
+        self.out = action == "up"
+        return StepResult("a wall", 0.0, self.out, False, {"success": self.out, "admissible_actions": ["left"]})
+
+    def player(self):
+        class Guide:
+            def start_episode(self, remarks, rng):
+                """Nothing to remember."""
+
+            def act(self, observation, rng):
+                return "<action>up</action>"
+
+            def reflect(self, episode, rng):
+                return "<remark>up</remark>"
+
+        return Guide()
+
+
+def test_where_listed_actions_lead_nowhere_the_player_shows_the_end():
+    report = check_environment(Maze)
+    assert report.episodes_ended == 1 and report.warnings == ()

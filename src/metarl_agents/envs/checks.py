@@ -68,7 +68,8 @@ def check_environment(
     """Prove that an environment keeps its promises, or say which one it breaks.
 
     Actions come from `info["admissible_actions"]`, else from `player()`, else from sample answers that
-    `parse_action` accepts. The states of the global random generators are put back at the end.
+    `parse_action` accepts; where listed actions end no episode, `player()` plays one more. The states of the global
+    random generators are put back at the end.
 
     Args:
         make_env: builds one environment; a class will do.
@@ -117,12 +118,23 @@ def _check(build: Callable[[], Any], seeds: Sequence[int], max_turns: int) -> tu
             warnings.append("It moves the global random generators: build one inside `reset` instead.")
         _check_end(env, records[-1])
         _check_replays(env, build, records[-1])
+    # Where drawing from a list leads nowhere, whoever plays with a purpose may come to an end.
+    for seed in seeds if _has_player(env) else ():
+        if any(record.ended for record in records):
+            break
+        records.append(play(env, seed, max_turns, by_player=True))
+        _check_end(env, records[-1])
+        _check_replays(env, build, records[-1])
     _check_descriptions(build(), records)
     if len(records) > 1 and _all_alike(env, records):
         warnings.append(f"The seeds {', '.join(map(str, seeds))} all give the same task.")
     if not any(record.ended for record in records):
         warnings.append(f"No episode ended within {max_turns} turns, so ends are unchecked: raise `max_turns`.")
     return records, warnings
+
+
+def _has_player(env: Any) -> bool:
+    return callable(getattr(env, "player", None)) and env.player() is not None
 
 
 def _check_members(env: Any, build: Callable[[], Any]) -> None:

