@@ -319,3 +319,44 @@ def test_two_doors_runs_through_the_same_path(tmp_path):
     run = open_run(tmp_path / "run", TwoDoors, penalty_scope="row", length_penalty=1.0)
     stats = one_step(run)
     assert math.isfinite(stats["loss"][0]) and stats["update/steps"][0] + stats["update/skipped"][0] == 1
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------
+
+
+def hungry(run, monkeypatch, limit):
+    """Let a forward pass over more than `limit` padded tokens run out of memory, as a GPU says it."""
+    forward = type(run.plain_scorer).forward
+
+    def limited(self, input_ids, *others):
+        if input_ids.numel() > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return forward(self, input_ids, *others)
+
+    monkeypatch.setattr(type(run.plain_scorer), "forward", limited)
+
+
+def test_where_memory_runs_out_micro_batches_are_halved_once(tmp_path, monkeypatch, capsys):
+    halved = open_run(tmp_path / "run", halve_on_oom=True, max_tokens_per_micro_batch=1000)
+    batch, _ = play(halved)
+    twin = open_run(tmp_path / "twin", max_tokens_per_micro_batch=500)
+    update_policy(twin, batch, 0)
+    hungry(halved, monkeypatch, 600)
+    update_policy(halved, batch, 0)
+    assert halved.config.update.max_tokens_per_micro_batch == 500
+    assert capsys.readouterr().out.count("Memory ran out: going on with `max_tokens_per_micro_batch` 500") == 1
+    expected = weights_of(twin.policy.model)
+    assert all(torch.allclose(value, expected[name]) for name, value in weights_of(halved.policy.model).items())
+    hungry(halved, monkeypatch, 100)
+    with pytest.raises(
+        ConfigError, match=r"^memory ran out in the update.*tokens: lower `--max_tokens_per_micro_batch`"
+    ):
+        update_policy(halved, batch, 1)
+
+
+def test_without_the_option_running_out_of_memory_is_one_sentence(run, monkeypatch):
+    batch, _ = play(run)
+    hungry(run, monkeypatch, 1)
+    with pytest.raises(ConfigError, match="`--gradient_checkpointing`") as caught:
+        update_policy(run, batch, 0)
+    assert "\n" not in str(caught.value)
