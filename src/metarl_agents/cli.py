@@ -210,10 +210,10 @@ TRIAL_SETTINGS = (
 def run_settings(folder: str | Path) -> dict[str, Any]:
     """Return the `TRIAL_SETTINGS` of the run that made the model in `folder`, or {} where no run did.
 
-    The settings of a `checkpoint-<step>` stand one folder up.
+    The settings of a `checkpoint-<step>` and of `merged` stand one folder up.
     """
     folder = Path(folder).expanduser()
-    places = [folder, *([folder.absolute().parent] if folder.name.startswith("checkpoint-") else [])]
+    places = [folder, *([folder.absolute().parent] if folder.name.startswith(("checkpoint-", "merged")) else [])]
     file = next((place / RUN_FILE for place in places if (place / RUN_FILE).is_file()), None)
     values = read_yaml(file) if file else {}
     # A model folder may hold a `config.yaml` that is nobody's run.

@@ -508,3 +508,23 @@ def test_a_second_signal_stops_at_once():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_adapters_on_a_model_made_in_memory_leave_a_run_that_loads(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    from metarl_agents.config import ModelConfig
+    from metarl_agents.policy.loading import load_policy
+
+    policy = small_policy()
+    start = weights_of(policy.model)
+    run_training(tmp_path / "run", policy=policy, use_peft=True, lora_r=4, merge_and_save=True)
+    base = weights_of(AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "base"))
+    assert same_weights(base, start)
+    ids = torch.arange(10, 30)[None]
+    with torch.no_grad():
+        trained = policy.model(input_ids=ids).logits
+        for folder in (tmp_path / "run", tmp_path / "run" / "merged"):
+            loaded = load_policy(ModelConfig(model_name_or_path=str(folder)))
+            assert torch.allclose(loaded.model(input_ids=ids).logits, trained, atol=1e-5)
+    assert not torch.allclose(AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "base")(ids).logits, trained)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
 from metarl_agents.policy.sharding import Sharding
 
@@ -135,6 +136,33 @@ def merge_adapters(folder: Path, config: ModelConfig, target: Path) -> None:
     policy = load_policy(replace(config, model_name_or_path=str(folder)))
     policy.model = policy.model.merge_and_unload()
     policy.save(target)
+
+
+def save_nameless_base(policy: Policy, folder: Path) -> None:
+    """Write the base of adapters to `folder`, tokenizer included.
+
+    For a base that was made in memory: without this its adapters could be loaded by nobody.
+    """
+    base = policy.model.get_base_model()
+    # peft puts an adapted layer's own weights one level down and its adapters beside them.
+    weights = {
+        name.replace(".base_layer", ""): value for name, value in base.state_dict().items() if "lora_" not in name
+    }
+    with quiet_progress():
+        base.save_pretrained(folder, state_dict=weights)
+        policy.tokenizer.save_pretrained(folder)
+
+
+def name_base(policy: Policy, folder: Path) -> None:
+    """Note `folder` as the base that the policy's adapters belong to."""
+    for config in policy.model.peft_config.values():
+        config.base_model_name_or_path = str(folder.absolute())
+
+
+def is_nameless(policy: Policy) -> bool:
+    """Whether the policy has adapters on a base that was made in memory."""
+    configs = getattr(policy.model, "peft_config", {})
+    return any(not config.base_model_name_or_path for config in configs.values())
 
 
 def has_nameless_base(folder: str | Path) -> bool:

@@ -19,7 +19,15 @@ from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import tiny_model_name
 from metarl_agents.errors import ConfigError
-from metarl_agents.policy.adapters import Reference, add_adapters, has_nameless_base, load_saved_weights
+from metarl_agents.policy.adapters import (
+    Reference,
+    add_adapters,
+    has_nameless_base,
+    is_nameless,
+    load_saved_weights,
+    name_base,
+    save_nameless_base,
+)
 from metarl_agents.policy.loading import enable_gradient_checkpointing, load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
@@ -33,6 +41,9 @@ from metarl_agents.training.checkpoint import Progress, load_optimizer, read_cri
 from metarl_agents.training.credit import needs_values
 from metarl_agents.training.saving import describe_run_folder, resume_differences
 from metarl_agents.training.warm_start import tiny_policy_on_the_fly
+
+BASE_FOLDER = "base"
+"""In the run's folder: a base that was made in memory, where adapters are trained on it."""
 
 
 @dataclass
@@ -98,6 +109,10 @@ def build_run(
     task_lists = load_task_list(config.trial.tasks)
     sharding = build_sharding(accelerator, config.update.max_grad_norm)
     policy, reference = _policy_and_reference(config, make_env, policy, resume)
+    if resume is None and is_nameless(policy):
+        if accelerator.is_main_process:
+            save_nameless_base(policy, output_dir / BASE_FOLDER)
+        name_base(policy, output_dir / BASE_FOLDER)
     critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
     if resume is not None and critic is not None:
         read_critic(critic, resume)
