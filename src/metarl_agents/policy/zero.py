@@ -63,7 +63,10 @@ class ZeroSharding(Sharding):
         self.scorer.backward(loss)
 
     def step(self) -> float:
-        """Clip and step inside the engine, which leaves out a step whose gradient is not finite."""
+        """Clip and step inside the engine, which leaves out a step whose gradient is not finite.
+
+        Differs: policy and critic are clipped by their common norm, elsewhere each by its own.
+        """
         self.scorer.step()
         return float(self.scorer.get_global_grad_norm())
 
