@@ -46,11 +46,14 @@ class Lopsided(Coin):
 
 
 class Deaf(Coin):
-    """Takes its time on the second process."""
+    """Takes its time on the second process, once."""
+
+    slept = False
 
     def step(self, action):
-        if os.environ.get("RANK") == "1":
-            time.sleep(1)
+        if os.environ.get("RANK") == "1" and not Deaf.slept:
+            Deaf.slept = True
+            time.sleep(28)
         return super().step(action)
 
 
@@ -230,7 +233,7 @@ def stepped(run):
 
 def late(folder):
     """One process plays slowly; the other's watchdog must name it."""
-    train(Deaf, policy=small_policy(), output_dir=str(folder / "run"), **(SMALL | {"collective_timeout_s": 24}))
+    train(Deaf, policy=small_policy(), output_dir=str(folder / "run"), **(SMALL | {"collective_timeout_s": 40}))
     return {}
 
 

@@ -141,4 +141,6 @@ def test_a_checkpoint_of_other_processes_is_one_sentence(tmp_path):
 
 def test_the_watchdog_names_the_process_that_is_waited_for(tmp_path):
     output = act("cpu", "late", tmp_path)["output"]
-    assert "Process 0 has waited" in output and "for process 1, which is still in `sampling of step" in output
+    assert (
+        "Process 0 has waited" in output and "for process 1, which is still in `evaluation before training`" in output
+    )

@@ -37,6 +37,7 @@ def evaluate(
     step: int | None = None,
     play_request: str | None = None,
     on_trials: Callable[[list[Trial]], None] | None = None,
+    on_played: Callable[[], None] | None = None,
 ) -> EvaluationResult:
     """Play one trial of each fixed task, and `samples` independent first episodes of each.
 
@@ -53,6 +54,7 @@ def evaluate(
         step: training step of the weights.
         play_request: replaces the wording's request (prompting baselines).
         on_trials: called with this process's trials.
+        on_played: called when this process has played its share and begins to wait for the others.
 
     Returns:
         The same result on every process.
@@ -82,6 +84,8 @@ def evaluate(
     # First episodes only: memory cannot matter, so nothing is written between episodes.
     single = replace(config.trial, num_episodes=1, memory="none")
     sampled = play(single, samples, 1) if samples else []
+    if on_played is not None:
+        on_played()
     grouped = [sampled[index * samples : (index + 1) * samples] for index in range(len(own))] if samples else None
     trials, grouped = _gather(trials, grouped, seeds, accelerator, world)
     return EvaluationResult.from_trials(

@@ -204,4 +204,4 @@ class Watchdog:
             except RuntimeError:  # the store went with the process that held it
                 return
             if message:
-                sys.stderr.write(message + "\n")
+                sys.stderr.write(f"\n{message}\n")  # a progress bar may stand on this line

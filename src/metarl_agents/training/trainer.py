@@ -172,6 +172,7 @@ def _evaluate(run: Run, name: str) -> EvaluationResult | None:
             listed=run.task_lists["test"],
             accelerator=run.accelerator,
             step=run.progress.step,
+            on_played=lambda: run.watchdog.enter(f"result of the evaluation {name} training"),
         )
     if run.accelerator.is_main_process:
         result.to_json(run.output_dir / "eval" / f"{name}.json")
@@ -204,6 +205,7 @@ def _validate_if_due(run: Run) -> None:
             accelerator=run.accelerator,
             step=progress.step,
             on_trials=lambda trials: _record_trials(run, trials, "validation"),
+            on_played=lambda: run.watchdog.enter(f"result of the validation after step {progress.step}"),
         )
     metrics = result.metrics()
     run.logger.log(progress.step, metrics | {"time/eval": time.perf_counter() - started}, prefix="eval")
