@@ -303,7 +303,7 @@ def combinations():
                 yield estimator, mode, MEMORIES[(i + j) % 4]
 
 
-@pytest.mark.parametrize(("estimator", "mode", "memory"), combinations())
+@pytest.mark.parametrize(("estimator", "mode", "memory"), list(combinations()))
 def test_every_estimator_runs_with_every_kind_of_return_and_memory(tmp_path, estimator, mode, memory):
     run = open_run(tmp_path / "run", Coin, advantages=estimator, return_mode=mode, memory=memory)
     before = weights_of(run.policy.model)

@@ -168,8 +168,10 @@ def _head_is_plain(model: Any) -> bool:
     try:
         with torch.no_grad():
             ids = torch.arange(min(4, head.weight.shape[0]), device=head.weight.device).view(1, -1)
-            logits = base(input_ids=ids, use_cache=False).logits
-            hidden = backbone(input_ids=ids, use_cache=False).last_hidden_state
+            # A mask, because GPT-2 and others in transformers 5.10 to 5.24 warn when a pad token comes without one.
+            inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
+            logits = base(**inputs).logits
+            hidden = backbone(**inputs).last_hidden_state
     finally:
         hook.remove()
         base.train(was_training)
