@@ -68,7 +68,7 @@ WARM_UP = 2
 PRESETS = {
     "cuda": {
         "0.6B, all weights": Preset(MODELS["0.6B"], False, 8, 8, response_tokens=192, prompt_words=800),
-        "4B, LoRA": Preset(MODELS["4B"], True, 4, 8, response_tokens=192, prompt_words=800),
+        "4B, LoRA": Preset(MODELS["4B"], True, 4, 8, response_tokens=128, prompt_words=800),
     },
     "cpu": {
         "small, all weights": Preset(TOY, False, micro_batch_tokens=512, **TOY_SIZES),
