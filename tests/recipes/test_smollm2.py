@@ -1,6 +1,6 @@
 """A real pretrained model through the whole pipeline: loaded, trained by meta-RL, saved, loaded elsewhere, measured.
 
-Wants `make smollm2`, 4 GB of memory and some minutes a run; both runs are the recipe's own, with its own preset.
+Wants `make smollm2`, 5 GB of memory and some ten minutes a run; both runs are the recipe's own, with its own preset.
 """
 
 import importlib.util
