@@ -61,7 +61,7 @@ class Preset:
         return self.tasks * self.group_size * (self.num_episodes * self.max_turns + self.num_episodes - 1)
 
 
-TOY = Shape(hidden=64, layers=2, heads=4, kv_heads=2, intermediate=192, head_dim=16)
+TOY = Shape(hidden=32, layers=2, heads=4, kv_heads=2, intermediate=96, head_dim=8)
 TOY_SIZES = {"tasks": 1, "group_size": 4, "response_tokens": 6, "prompt_words": 20, "max_turns": 1}
 WARM_UP = 2
 """Response tokens of the iteration that warms up."""
