@@ -1,6 +1,6 @@
 """One short check of a machine: does a meta-RL iteration run there, how fast, in how much memory, how exactly?
 
-    python benchmarks/device_check.py                  # under five minutes on one GPU with 78 GiB
+    python benchmarks/device_check.py                  # meant for five minutes on one GPU with 78 GiB
     python benchmarks/device_check.py --skip_tests     # without the test suite's `gpu` marks
 
 Random weights in the shapes of Qwen3, nothing is downloaded: 0.6B with all weights trained (fp32 under bf16 autocast,

@@ -173,3 +173,11 @@ def test_the_table_marks_what_does_not_fit(memory):
     assert "(!)" in rows["4B", "all", "whole", "1"][2]
     assert not any("(!)" in cell for cell in rows["0.6B", "all", "whole", "1"])
     assert "(!)" not in "".join(memory.table(workload, trials=128, gpu_gib=1000))
+
+
+def test_the_scaling_guide_shows_the_table_as_it_is(memory):
+    workload = {
+        name: getattr(memory.Setup, name) for name in ("prompt_tokens", "response_tokens", "micro_batch_tokens")
+    }
+    guide = (BENCHMARKS.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert memory.table(workload, trials=128, gpu_gib=78) in guide
