@@ -6,8 +6,10 @@ reason first, then answer). `compact` says next to nothing: it is for models of 
 
 from __future__ import annotations
 
-from metarl_agents.envs.wording import Wording
-from metarl_agents.errors import ConfigError
+from dataclasses import replace
+
+from metarl_agents.envs.choices import check_choice
+from metarl_agents.envs.wording import COMPACT, Wording
 
 _RULES = """\
 You are a capable helper in a household that you know through text alone. You are given one task, and carry it out by \
@@ -54,29 +56,14 @@ def paper() -> tuple[str, Wording]:
 
 def compact() -> tuple[str, Wording]:
     """Return (rules, wording) for small models: no rules, no list of actions; in play, only the newest answer."""
-    wording = Wording(
+    wording = replace(
+        COMPACT,
         play_request="What to do?",
-        reflect_request="What to remember?",
-        admissible="",
         initial="{observation}",
-        current="{observation}",
-        history_heading="",
         history_entry="{action} {observation}",
-        no_action="none",
-        memory_heading="",
-        memory_remark="Attempt {number} {outcome}: {remark}",
-        memory_trajectory="Attempt {number} {outcome}: {trajectory}",
-        memory_both="Attempt {number} {outcome}: {trajectory}: {remark}",
         trajectory_entry="{action} {observation}",
-        outcome_failure="failed",
-        outcome_success="won",
-        outcome_draw="drawn",
-        reflect_note="Attempt {outcome}.",
-        reflect_heading="",
         history_turns=15,
-        full_observations=0,
         reflect_full_observations=50,
-        separator="\n",
         entry_separator="; ",
         shorten=lambda observation: "",
     )
@@ -88,6 +75,5 @@ _WORDINGS = {"paper": paper, "compact": compact}
 
 def texts(name: str) -> tuple[str, Wording]:
     """Return (rules, wording) of the named wording."""
-    if name not in _WORDINGS:
-        raise ConfigError(f'`wording` is "{name}", but ALFWorld has {" and ".join(_WORDINGS)}. Choose one of them.')
+    check_choice("ALFWorld", "wording", name, _WORDINGS)
     return _WORDINGS[name]()

@@ -11,6 +11,7 @@ from metarl_agents.environments.minesweeper.game import Game, draw_game
 from metarl_agents.environments.minesweeper.player import MinesweeperPlayer
 from metarl_agents.environments.minesweeper.wording import texts
 from metarl_agents.envs.base import Environment
+from metarl_agents.envs.choices import check_choice
 from metarl_agents.envs.parsing import last_tag, parse_cell
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import StepResult
@@ -125,7 +126,4 @@ def _check_settings(size: int, mines: int, max_clicks: int | None, reward_preset
             f"`max_clicks` is {max_clicks}, but every task needs at least 1. "
             f"Raise it, or leave it out to take all boards."
         )
-    if reward_preset not in _REWARDS:
-        raise ConfigError(
-            f'`reward_preset` is "{reward_preset}", but MineSweeper has {" and ".join(_REWARDS)}. Choose one of them.'
-        )
+    check_choice("MineSweeper", "reward_preset", reward_preset, _REWARDS)

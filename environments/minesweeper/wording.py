@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
-from metarl_agents.envs.wording import Wording
-from metarl_agents.errors import ConfigError
+from dataclasses import replace
+
+from metarl_agents.envs.choices import check_choice
+from metarl_agents.envs.wording import COMPACT, Wording
 
 _RULES = """\
 You are playing MineSweeper on a board of {size} rows and {size} columns. {mines} hidden among its cells.
@@ -67,32 +69,7 @@ def paper(size: int, mines: int) -> tuple[str, Wording]:
 
 def compact(size: int, mines: int) -> tuple[str, Wording]:
     """Return (rules, wording) for small models: no rules, the board alone, actions alone in reflections."""
-    wording = Wording(
-        play_request="Open a cell.",
-        reflect_request="What to remember?",
-        admissible="",
-        initial="",
-        current="{observation}",
-        history_heading="",
-        history_entry="{action}",
-        no_action="none",
-        memory_heading="",
-        memory_remark="Attempt {number} {outcome}: {remark}",
-        memory_trajectory="Attempt {number} {outcome}: {trajectory}",
-        memory_both="Attempt {number} {outcome}: {trajectory}: {remark}",
-        trajectory_entry="{action}",
-        outcome_failure="failed",
-        outcome_success="won",
-        outcome_draw="drawn",
-        reflect_note="Attempt {outcome}.",
-        reflect_heading="",
-        history_turns=0,
-        full_observations=0,
-        reflect_full_observations=0,
-        separator="\n",
-        entry_separator=" ",
-        show_action=show_cell,
-    )
+    wording = replace(COMPACT, play_request="Open a cell.", show_action=show_cell)
     return "", wording
 
 
@@ -101,6 +78,5 @@ _WORDINGS = {"paper": paper, "compact": compact}
 
 def texts(name: str, *, size: int, mines: int) -> tuple[str, Wording]:
     """Return (rules, wording) of the named wording."""
-    if name not in _WORDINGS:
-        raise ConfigError(f'`wording` is "{name}", but MineSweeper has {" and ".join(_WORDINGS)}. Choose one of them.')
+    check_choice("MineSweeper", "wording", name, _WORDINGS)
     return _WORDINGS[name](size, mines)

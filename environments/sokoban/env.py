@@ -17,6 +17,7 @@ from metarl_agents.environments.sokoban.player import SokobanPlayer
 from metarl_agents.environments.sokoban.solver import Undecided, solver_of
 from metarl_agents.environments.sokoban.wording import texts
 from metarl_agents.envs.base import Environment
+from metarl_agents.envs.choices import check_choice
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import StepResult
@@ -165,7 +166,4 @@ def _check_settings(
             f"`min_moves` is {min_moves} and `max_moves` {max_moves}, but the shortest solution is drawn between them "
             f"and takes at least 1 move. Choose 1 <= `min_moves` <= `max_moves`."
         )
-    if reward_preset not in _REWARDS:
-        raise ConfigError(
-            f'`reward_preset` is "{reward_preset}", but Sokoban has {" and ".join(_REWARDS)}. Choose one of them.'
-        )
+    check_choice("Sokoban", "reward_preset", reward_preset, _REWARDS)

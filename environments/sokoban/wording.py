@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from metarl_agents.environments.sokoban.game import Room
 from metarl_agents.environments.sokoban.text import compact_text, paper_text
-from metarl_agents.envs.wording import Wording
-from metarl_agents.errors import ConfigError
+from metarl_agents.envs.choices import check_choice
+from metarl_agents.envs.wording import COMPACT, Wording
 
 _RULES = """\
 You are solving a Sokoban room: you walk through it and push its boxes onto the targets.
@@ -92,30 +93,12 @@ def paper(max_actions: int, end_when_stuck: bool) -> Texts:
 
 def compact(max_actions: int, end_when_stuck: bool) -> Texts:
     """Return the texts for small models: no rules, the room alone, moves alone in reflections."""
-    wording = Wording(
+    wording = replace(
+        COMPACT,
         play_request="next move",
-        reflect_request="What to remember?",
-        admissible="",
-        initial="",
-        current="{observation}",
-        history_heading="",
         history_entry="{action}.",
-        no_action="none",
-        memory_heading="",
-        memory_remark="Attempt {number} {outcome}: {remark}",
-        memory_trajectory="Attempt {number} {outcome}: {trajectory}",
         memory_both="Attempt {number} {outcome}: {trajectory} {remark}",
         trajectory_entry="{action}.",
-        outcome_failure="failed",
-        outcome_success="won",
-        outcome_draw="drawn",
-        reflect_note="Attempt {outcome}.",
-        reflect_heading="",
-        history_turns=0,
-        full_observations=0,
-        reflect_full_observations=0,
-        separator="\n",
-        entry_separator=" ",
         show_action=show_moves(" "),
     )
     return Texts("", wording, compact_text, " ")
@@ -126,6 +109,5 @@ _WORDINGS = {"paper": paper, "compact": compact}
 
 def texts(name: str, *, max_actions: int, end_when_stuck: bool) -> Texts:
     """Return the texts of the named wording."""
-    if name not in _WORDINGS:
-        raise ConfigError(f'`wording` is "{name}", but Sokoban has {" and ".join(_WORDINGS)}. Choose one of them.')
+    check_choice("Sokoban", "wording", name, _WORDINGS)
     return _WORDINGS[name](max_actions, end_when_stuck)

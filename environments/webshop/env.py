@@ -16,7 +16,7 @@ from metarl_agents.environments.webshop.catalogue import read_products
 from metarl_agents.environments.webshop.extras import need_all
 from metarl_agents.environments.webshop.files import read_records
 from metarl_agents.environments.webshop.generate import PRESETS, generate
-from metarl_agents.environments.webshop.goals import GOAL_KINDS, SPLITS, GoalList, goal_of_seed, seed_of_goal
+from metarl_agents.environments.webshop.goals import GOAL_KINDS, GoalList, goal_of_seed, seed_of_goal
 from metarl_agents.environments.webshop.pages import (
     MODES,
     bought_text,
@@ -31,7 +31,9 @@ from metarl_agents.environments.webshop.search import Search
 from metarl_agents.environments.webshop.shop import PER_PAGE, Action, Shop, Visit
 from metarl_agents.environments.webshop.wording import texts
 from metarl_agents.envs.base import Environment
+from metarl_agents.envs.choices import check_choice
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.envs.splits import SPLITS
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import StepResult
 
@@ -83,14 +85,14 @@ class WebShop(Environment):
     ):
         mode = observation_mode or ("compact" if wording == "compact" else "text")
         preset = preset or ("tiny" if mode == "compact" else "hard")
-        _check_choice("observation_mode", mode, MODES)
-        _check_choice("preset", preset, tuple(PRESETS))
-        _check_choice("goals", goals, GOAL_KINDS)
-        _check_choice("scoring", scoring, SCORINGS)
-        _check_choice("nouns", nouns, NOUN_FINDERS)
-        _check_choice("reward_preset", reward_preset, _REWARD_PRESETS)
+        check_choice("WebShop", "observation_mode", mode, MODES)
+        check_choice("WebShop", "preset", preset, tuple(PRESETS))
+        check_choice("WebShop", "goals", goals, GOAL_KINDS)
+        check_choice("WebShop", "scoring", scoring, SCORINGS)
+        check_choice("WebShop", "nouns", nouns, NOUN_FINDERS)
+        check_choice("WebShop", "reward_preset", reward_preset, _REWARD_PRESETS)
         if split is not None:
-            _check_choice("split", split, SPLITS)
+            check_choice("WebShop", "split", split, SPLITS)
         _check_count("num_products", num_products)
         _check_count("max_pieces", max_pieces)
         self._rules, self.wording = texts(wording, mode=mode)
@@ -219,12 +221,6 @@ def _is_balanced(argument: str) -> bool:
         if depth < 0:
             return False
     return depth == 0
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        listed = f"{', '.join(choices[:-1])} and {choices[-1]}"
-        raise ConfigError(f'`{name}` is "{value}", but WebShop has {listed}. Choose one of them.')
 
 
 def _check_count(name: str, value: int | None) -> None:

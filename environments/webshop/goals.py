@@ -15,6 +15,7 @@ from math import prod
 
 from metarl_agents.environments.webshop.catalogue import Product
 from metarl_agents.environments.webshop.chance import Chance
+from metarl_agents.envs.splits import SEEDS_PER_SPLIT, SPLITS
 from metarl_agents.errors import ConfigError
 
 GOAL_KINDS = ("synthetic", "human")
@@ -24,9 +25,6 @@ _STEP, _HIGHEST = 10, 990
 # WebShop orders its goals with this seed, so "goal 17" of the real files is the same goal everywhere.
 _ORDER_SEED = 233
 
-SEEDS_PER_SPLIT = 2**40
-"""The library deals train tasks from the first such range of seeds, validation from the second, test from the third."""
-SPLITS = ("train", "validation", "test")
 _TEST_GOALS, _VALIDATION_GOALS = 500, 1000
 _SMALLEST_FULL_SIZE = 2000
 

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from metarl_agents.environments.webshop.pages import shorten
-from metarl_agents.envs.wording import Wording
-from metarl_agents.errors import ConfigError
+from metarl_agents.envs.choices import check_choice
+from metarl_agents.envs.wording import COMPACT, Wording
 
 _OLD_PIECES = 6
 """Pieces of an old page that stay visible."""
@@ -78,32 +79,14 @@ def paper(mode: str) -> tuple[str, Wording]:
 
 def compact(mode: str) -> tuple[str, Wording]:
     """Return (rules, wording) for small models: no rules, the page alone, the last actions by name."""
-    wording = Wording(
+    wording = replace(
+        COMPACT,
         play_request="Act.",
-        reflect_request="What to remember?",
-        admissible="",
         # Compact pages repeat the instruction, the others show it on the first page only.
         initial="" if mode == "compact" else "{observation}",
-        current="{observation}",
-        history_heading="",
-        history_entry="{action}",
-        no_action="none",
-        memory_heading="",
-        memory_remark="Attempt {number} {outcome}: {remark}",
-        memory_trajectory="Attempt {number} {outcome}: {trajectory}",
-        memory_both="Attempt {number} {outcome}: {trajectory}: {remark}",
-        trajectory_entry="{action}",
-        outcome_failure="failed",
         outcome_success="succeeded",
-        outcome_draw="drawn",
-        reflect_note="Attempt {outcome}.",
-        reflect_heading="",
         history_turns=4,
         reflect_history_turns=12,
-        full_observations=0,
-        reflect_full_observations=0,
-        separator="\n",
-        entry_separator=" ",
     )
     return "", wording
 
@@ -113,6 +96,5 @@ _WORDINGS = {"paper": paper, "compact": compact}
 
 def texts(name: str, *, mode: str) -> tuple[str, Wording]:
     """Return (rules, wording) of the named wording for pages of a mode."""
-    if name not in _WORDINGS:
-        raise ConfigError(f'`wording` is "{name}", but WebShop has {" and ".join(_WORDINGS)}. Choose one of them.')
+    check_choice("WebShop", "wording", name, _WORDINGS)
     return _WORDINGS[name](mode)

@@ -238,6 +238,11 @@ def coerce(values: dict[str, Any]) -> dict[str, Any]:
     return {name: convert(name, value, known[name][0]) if name in known else value for name, value in values.items()}
 
 
+def is_first_process() -> bool:
+    """Whether this process speaks for all that were launched; known before any of them has met the others."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def run_cli(main: Any) -> None:
     """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2."""
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
@@ -246,6 +251,6 @@ def run_cli(main: Any) -> None:
         sys.exit(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
         # Where several processes were launched, all make the same mistake.
-        if os.environ.get("RANK", "0") == "0":
+        if is_first_process():
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)

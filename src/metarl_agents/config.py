@@ -40,7 +40,7 @@ def _require_all(config: Any, rules: dict[str, tuple[float, float]]) -> None:
 class ModelConfig:
     """Which network speaks."""
 
-    model_name_or_path: str = setting("tiny", "hub name, local folder, or `tiny` for the built-in model")
+    model_name_or_path: str = setting("tiny", "hub name, local folder, GGUF file, `smollm2`, or `tiny` (built in)")
     gguf_file: str | None = setting(None, "file name of GGUF weights inside the model folder")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("float32", "dtype of the weights")
     attn_implementation: str | None = setting(None, "attention kernel, as in from_pretrained")

@@ -17,7 +17,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 from safetensors.torch import save_file
-from training_helpers import SHORT, SMALL, Coin, open_run, small_policy
+from training_helpers import SHORT, SMALL, Coin, small_config, small_policy
 
 from metarl_agents.policy import scoring
 from metarl_agents.policy.processes import start_processes
@@ -139,17 +139,17 @@ def write(run, folder, name, tensors):
 def walk(folder, **settings):
     """Update, save, update; then resume from the save and update again."""
     settings = SETTINGS | settings
-    run = open_run(folder / "run", **settings)
+    place = made(folder / "run", start_processes(60))
+    run = built(place, settings)
     first, stats = update(run, 0)
     save_checkpoint(run)
     write(run, folder, "gradient", first)
     write(run, folder, "first", weights_of(run))
     update(run, 1)
-    weights = weights_of(run)
-    write(run, folder, "weights", weights)
+    write(run, folder, "weights", weights_of(run))
     write(run, folder, "logprobs", {"logprobs": logprobs_of(run)})
     save_checkpoint(run)
-    resumed = resume(folder, settings)
+    resumed = built(place, settings, resume=place / "checkpoint-1")
     update(resumed, 1)
     write(resumed, folder, "resumed", weights_of(resumed))
     return {
@@ -160,22 +160,6 @@ def walk(folder, **settings):
     }
 
 
-def resume(folder, settings):
-    from training_helpers import small_config
-
-    config = small_config(**settings)
-    # The policy that the run started from: KL is measured against it.
-    policy = None if "model_name_or_path" in settings else small_policy()
-    return build_run(config, Coin, policy, folder / "run", folder / "run" / "checkpoint-1", start_processes(60))
-
-
-def play(folder, **settings):
-    """Three training steps in a world where one process wins at once and the other plays on; then the exam."""
-    values = SMALL | {"tasks_per_step": 4, "max_turns": 4, "max_steps": 3, "max_new_tokens_per_turn": 6} | settings
-    result = train(Lopsided, policy=small_policy(), output_dir=str(folder / "run"), **values)
-    return {"steps": result.steps, "interrupted": result.interrupted}
-
-
 def lora(folder, **settings):
     """The walk with adapters on a base that was saved under a name."""
     base = folder / "base"
@@ -183,21 +167,13 @@ def lora(folder, **settings):
     if accelerator.is_main_process:
         small_policy().save(base)
     accelerator.wait_for_everyone()
-    named = {"model_name_or_path": str(base), "use_peft": True, "lora_r": 4}
-    from training_helpers import small_config
+    return walk(folder, model_name_or_path=str(base), use_peft=True, lora_r=4, **settings)
 
-    settings = SETTINGS | named | settings
-    run = build_run(small_config(**settings), Coin, None, made(folder / "run", accelerator), None, accelerator)
-    _, stats = update(run, 0)
-    save_checkpoint(run)
-    update(run, 1)
-    write(run, folder, "weights", weights_of(run))
-    write(run, folder, "logprobs", {"logprobs": logprobs_of(run)})
-    save_checkpoint(run)
-    resumed = resume(folder, settings)
-    update(resumed, 1)
-    write(resumed, folder, "resumed", weights_of(resumed))
-    return {"kind": run.sharding.kind, "kl": stats.get("kl", (0.0, 1.0))[0]}
+
+def built(place, settings, resume=None):
+    """A run in a folder that is there; without a model's name it starts from the small policy."""
+    policy = None if "model_name_or_path" in settings else small_policy()
+    return build_run(small_config(**settings), Coin, policy, place, resume, start_processes(60))
 
 
 def made(folder, accelerator):
@@ -207,14 +183,21 @@ def made(folder, accelerator):
     return folder
 
 
+def play(folder, **settings):
+    """Three training steps in a world where one process wins at once and the other plays on; then the exam."""
+    values = SMALL | {"tasks_per_step": 4, "max_turns": 4, "max_steps": 3, "max_new_tokens_per_turn": 6} | settings
+    result = train(Lopsided, policy=small_policy(), output_dir=str(folder / "run"), **values)
+    return {"steps": result.steps, "interrupted": result.interrupted}
+
+
 def all_modes_walk(folder):
     """The fast test: a walk and a play in one launch, because starting processes is what takes the time."""
-    return walk(made(folder / "walk", start_processes(60))) | play(folder / "play")
+    return walk(folder / "walk") | play(folder / "play")
 
 
 def masters(folder):
     """A step of 1e-6 in bf16: what the optimizer steps on before and after, and the dtype of what computes."""
-    run = open_run(made(folder / "run", start_processes(60)), **(SETTINGS | {"learning_rate": 1e-6}))
+    run = built(made(folder / "run", start_processes(60)), SETTINGS | {"learning_rate": 1e-6})
     before = [tensor.clone() for tensor in stepped(run)]
     update(run, 0)
     after = stepped(run)

@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("bm25s", reason="needs the webshop extra")
 pytest.importorskip("rapidfuzz", reason="needs the webshop extra")
 
+from webshop_visits import SHOWN, play
+
 from metarl_agents.environments.webshop import WebShop
 from metarl_agents.environments.webshop.pages import shorten
 from metarl_agents.environments.webshop.player import WebShopPlayer
@@ -39,29 +41,6 @@ GOLDEN = {
         "find me a pair of running shoes that props up the middle of the foot, moulds to my feet and grips wet pavement with color: teal, and shoe size: 11, and price lower than 90.00 dollars",
     ),
 }
-
-SHOWN = [
-    {"wording": "paper"},
-    {"wording": "paper", "observation_mode": "text_rich"},
-    {"wording": "paper", "observation_mode": "compact"},
-    {"wording": "compact"},
-    {"wording": "compact", "observation_mode": "text", "preset": "tiny"},
-    {"wording": "compact", "observation_mode": "text_rich", "preset": "tiny"},
-]
-
-
-def play(env, player, seed, rng, remarks=(), max_turns=12):
-    """Play one episode; return (score, observations)."""
-    observation, _ = env.reset(seed=seed)
-    player.start_episode(list(remarks), rng)
-    seen, score = [observation], 0.0
-    for _ in range(max_turns):
-        observation, _, over, _, info = env.step(env.parse_action(player.act(observation, rng)))
-        seen.append(observation)
-        score = info["score"]
-        if over:
-            break
-    return score, seen
 
 
 # Contract and tasks.

@@ -7,33 +7,12 @@ import pytest
 pytest.importorskip("bm25s", reason="needs the webshop extra")
 pytest.importorskip("rapidfuzz", reason="needs the webshop extra")
 
+from webshop_visits import SHOWN, play
+
 from metarl_agents.environments.webshop import WebShop
 from metarl_agents.environments.webshop.player import WebShopPlayer, names_to_avoid
 from metarl_agents.environments.webshop.reading import read_view, read_wish
 from metarl_agents.types import Episode
-
-SHOWN = [
-    {"wording": "paper"},
-    {"wording": "paper", "observation_mode": "text_rich"},
-    {"wording": "paper", "observation_mode": "compact"},
-    {"wording": "compact"},
-    {"wording": "compact", "observation_mode": "text", "preset": "tiny"},
-    {"wording": "compact", "observation_mode": "text_rich", "preset": "tiny"},
-]
-
-
-def play(env, player, seed, rng, remarks=(), max_turns=12):
-    """Play one episode; return (score, observations)."""
-    observation, _ = env.reset(seed=seed)
-    player.start_episode(list(remarks), rng)
-    seen, score = [observation], 0.0
-    for _ in range(max_turns):
-        observation, _, over, _, info = env.step(env.parse_action(player.act(observation, rng)))
-        seen.append(observation)
-        score = info["score"]
-        if over:
-            break
-    return score, seen
 
 
 def mean_score(env, player, goals):

@@ -50,6 +50,13 @@ def test_halving_is_for_one_process(monkeypatch):
         check_launch(4, halve_on_oom=True)
 
 
+def test_halving_is_not_for_deepspeed(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    check_launch(4)
+    with pytest.raises(ConfigError, match="`halve_on_oom` does not work under DeepSpeed"):
+        check_launch(4, halve_on_oom=True)
+
+
 def zero(**values):
     return {"zero_optimization": {"stage": values.pop("stage", 3)}, **values}
 

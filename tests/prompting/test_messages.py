@@ -11,13 +11,13 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from terse import TERSE
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.minesweeper import Minesweeper
 from metarl_agents.environments.minesweeper.env import board_text
 from metarl_agents.environments.minesweeper.game import draw_game
 from metarl_agents.environments.two_doors import TwoDoors
-from metarl_agents.envs import Wording
 from metarl_agents.prompting import Page, memory_text, play_messages, reflect_messages
 from metarl_agents.prompting.messages import longest_drop
 from metarl_agents.rollout import TrialRunner
@@ -89,31 +89,7 @@ def test_every_golden_file_belongs_to_a_test():
 
 # ---- the laws -----------------------------------------------------------------------------------------------
 
-WORDING = Wording(
-    play_request="PLAY",
-    reflect_request="REFLECT",
-    initial="START {observation}",
-    current="NOW {observation}",
-    history_heading="HISTORY",
-    history_entry="{number}:{action}>{observation}",
-    memory_heading="MEMORY",
-    memory_remark="[{number} {outcome} | {remark}]",
-    memory_trajectory="[{number} {outcome} | {trajectory}]",
-    memory_both="[{number} {outcome} | {trajectory} | {remark}]",
-    trajectory_entry="{action}>{observation}",
-    outcome_failure="lost",
-    outcome_success="won",
-    outcome_draw="drew",
-    reflect_note="IT {outcome}",
-    reflect_heading="REVIEW",
-    history_turns=4,
-    reflect_history_turns=6,
-    full_observations=2,
-    reflect_full_observations=3,
-    separator="\n",
-    entry_separator=" ",
-    shorten=lambda observation: f"~{observation[-1]}",
-)
+WORDING = replace(TERSE, reflect_history_turns=6, shorten=lambda observation: f"~{observation[-1]}")
 
 
 def turn(action, observation="", phase=Phase.PLAY):

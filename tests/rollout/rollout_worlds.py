@@ -2,8 +2,11 @@
 
 import math
 import time
+from dataclasses import replace
 
-from metarl_agents.envs import Environment, Wording
+from terse import TERSE
+
+from metarl_agents.envs import Environment
 
 
 def tilde(observation):
@@ -11,31 +14,7 @@ def tilde(observation):
     return "~"
 
 
-WORDING = Wording(
-    play_request="PLAY",
-    reflect_request="REFLECT",
-    initial="START {observation}",
-    current="NOW {observation}",
-    history_heading="HISTORY",
-    history_entry="{number}:{action}>{observation}",
-    memory_heading="MEMORY",
-    memory_remark="[{number} {outcome} | {remark}]",
-    memory_trajectory="[{number} {outcome} | {trajectory}]",
-    memory_both="[{number} {outcome} | {trajectory} | {remark}]",
-    trajectory_entry="{action}>{observation}",
-    outcome_failure="lost",
-    outcome_success="won",
-    outcome_draw="drew",
-    reflect_note="IT {outcome}",
-    reflect_heading="REVIEW",
-    history_turns=4,
-    reflect_history_turns=5,
-    full_observations=2,
-    reflect_full_observations=3,
-    separator="\n",
-    entry_separator=" ",
-    shorten=tilde,
-)
+WORDING = replace(TERSE, reflect_history_turns=5, shorten=tilde)
 
 
 class Stairs(Environment):

@@ -528,3 +528,10 @@ def test_adapters_on_a_model_made_in_memory_leave_a_run_that_loads(tmp_path):
             loaded = load_policy(ModelConfig(model_name_or_path=str(folder)))
             assert torch.allclose(loaded.model(input_ids=ids).logits, trained, atol=1e-5)
     assert not torch.allclose(AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "base")(ids).logits, trained)
+    # What a resumed run saves leads back to that base as well.
+    resumed = small_policy()
+    goes_on = {"resume_from_checkpoint": "latest", "max_steps": 3}
+    run_training(tmp_path / "run", policy=resumed, use_peft=True, lora_r=4, merge_and_save=True, **goes_on)
+    loaded = load_policy(ModelConfig(model_name_or_path=str(tmp_path / "run" / "merged")))
+    with torch.no_grad():
+        assert torch.allclose(loaded.model(input_ids=ids).logits, resumed.model(input_ids=ids).logits, atol=1e-5)

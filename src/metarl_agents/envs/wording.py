@@ -73,3 +73,29 @@ class Wording:
     """How an action is printed."""
     shorten: Callable[[str], str] = _ellipsis
     """How an old observation is printed."""
+
+
+COMPACT = Wording(
+    reflect_request="What to remember?",
+    admissible="",
+    initial="",
+    history_heading="",
+    history_entry="{action}",
+    no_action="none",
+    memory_heading="",
+    memory_remark="Attempt {number} {outcome}: {remark}",
+    memory_trajectory="Attempt {number} {outcome}: {trajectory}",
+    memory_both="Attempt {number} {outcome}: {trajectory}: {remark}",
+    trajectory_entry="{action}",
+    outcome_failure="failed",
+    outcome_success="won",
+    outcome_draw="drawn",
+    reflect_note="Attempt {outcome}.",
+    reflect_heading="",
+    history_turns=0,
+    full_observations=0,
+    reflect_full_observations=0,
+    separator="\n",
+    entry_separator=" ",
+)
+"""What compact wordings have in common; an environment replaces what is its own (`dataclasses.replace`)."""

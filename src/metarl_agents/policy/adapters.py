@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
+from metarl_agents.policy.gguf import names_gguf
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
@@ -78,7 +79,7 @@ def _module_names(config: ModelConfig) -> list[str]:
 
     if config.model_name_or_path == TINY:
         return [name for name, _ in build_model(build_tokenizer()).named_modules()]
-    if config.gguf_file:
+    if config.gguf_file or names_gguf(config.model_name_or_path):
         return []
     try:
         shape = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=config.trust_remote_code)

@@ -66,6 +66,10 @@ class Policy:
             list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
         )
 
+    def decode_raw(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, special tokens included."""
+        return self.decode(ids, skip_special_tokens=False)
+
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of an answer as the model would have sampled it, end token included (for warm starts)."""
         return (*self.tokenizer.encode(text, add_special_tokens=False), self.end_ids[0])
@@ -78,8 +82,10 @@ class Policy:
             weights: {name: tensor} to write instead of the model's own, where that is sharded.
         """
         settle_deepspeed_accelerator()
+        # peft would else ask the hub, at each save, whether the base has another vocabulary; ours is never resized.
+        options = {"save_embedding_layers": False} if hasattr(self.model, "peft_config") else {}
         with quiet_progress():
-            self.model.save_pretrained(folder, state_dict=weights)
+            self.model.save_pretrained(folder, state_dict=weights, **options)
             self.tokenizer.save_pretrained(folder)
 
     @torch.no_grad()

@@ -24,11 +24,6 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def is_first_process() -> bool:
-    """Whether this process speaks for all; known before any of them has met the others."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
     """Refuse a launch that cannot work, before processes are brought together or weights are loaded.
 
@@ -44,6 +39,11 @@ def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
             f"`halve_on_oom` is for one process, but {world} were launched, which would wait for one that starts over: "
             "lower `--max_tokens_per_micro_batch` instead."
         )
+    if halve_on_oom and is_on("ACCELERATE_USE_DEEPSPEED"):
+        raise ConfigError(
+            "`halve_on_oom` does not work under DeepSpeed, which keeps what a pass that failed has added to the "
+            "gradient: lower `--max_tokens_per_micro_batch` instead."
+        )
     if tasks_per_step < world:
         raise ConfigError(
             f"`tasks_per_step` is {tasks_per_step}, but {world} processes were launched and each plays whole groups: "
@@ -54,7 +54,7 @@ def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
             f"`tasks_per_step` is {tasks_per_step}, but must be a multiple of the {world} processes, "
             "because a group never crosses processes."
         )
-    if _is_on("ACCELERATE_USE_DEEPSPEED") and _wants_cpu() and torch.accelerator.is_available():
+    if is_on("ACCELERATE_USE_DEEPSPEED") and _wants_cpu() and torch.accelerator.is_available():
         raise ConfigError(
             "DeepSpeed takes the accelerator of this machine although `ACCELERATE_USE_CPU` is set: hide it with an "
             "empty `CUDA_VISIBLE_DEVICES` instead."
@@ -91,7 +91,7 @@ def start_processes(timeout_s: float) -> Any:
     # DeepSpeed 0.19 and FSDP2 call collectives by names that torch 2.13 calls old, several times a step.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s)}
-    uses_deepspeed = _is_on("ACCELERATE_USE_DEEPSPEED")
+    uses_deepspeed = is_on("ACCELERATE_USE_DEEPSPEED")
     if _wants_cpu() or not torch.accelerator.is_available():
         # accelerate 1.15 leaves DeepSpeed out, without a word, where it is told to use the CPU.
         os.environ["ACCELERATE_USE_CPU"] = str(not uses_deepspeed).lower()
@@ -125,10 +125,11 @@ def settle_deepspeed_accelerator() -> None:
 
 
 def _wants_cpu() -> bool:
-    return _is_on("ACCELERATE_USE_CPU")
+    return is_on("ACCELERATE_USE_CPU")
 
 
-def _is_on(name: str) -> bool:
+def is_on(name: str) -> bool:
+    """Whether the launcher switched an environment variable on."""
     return os.environ.get(name, "false").lower() in ("true", "1", "yes")
 
 

@@ -7,7 +7,6 @@ weights whole, backward and step, optimizer shards. Everything that depends on D
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.processes import is_on
 from metarl_agents.policy.sampling_copy import SamplingCopy, in_chunks
 from metarl_agents.policy.scoring import TokenScorer, base_model
 
@@ -31,6 +31,8 @@ class Sharding:
     """Whether each process keeps all of every weight."""
     shards_optimizer = False
     """Whether each process keeps its own part of the optimizer's state."""
+    takes_frozen_weights = False
+    """Whether weights that are not trained are taken back after each use (see `enable_gradient_checkpointing`)."""
 
     scorer: Any
     """The scorer as training calls it."""
@@ -278,6 +280,6 @@ def build_sharding(accelerator: Any, max_grad_norm: float) -> Sharding:
         from metarl_agents.policy.zero import ZeroSharding
 
         return ZeroSharding(accelerator, max_grad_norm)
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+    if is_on("ACCELERATE_USE_FSDP"):
         return FullyShardedSharding(accelerator, max_grad_norm)
     return Sharding(accelerator, max_grad_norm)

@@ -35,6 +35,7 @@ class ZeroSharding(Sharding):
         self.stage = int(plugin.deepspeed_config["zero_optimization"]["stage"])
         self.kind = f"zero{self.stage}"
         self.weights_are_whole = self.stage < 3
+        self.takes_frozen_weights = self.stage == 3
         # accelerate has told transformers to shard while loading. A model is read whole and probed (`scoring.py`)
         # before it is sharded here, whatever the launcher's `zero3_init_flag` says.
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -69,10 +70,6 @@ class ZeroSharding(Sharding):
         """
         self.scorer.step()
         return float(self.scorer.get_global_grad_norm())
-
-    def forget_gradients(self) -> None:
-        """Drop what has been accumulated since the last step."""
-        self.scorer.optimizer.zero_grad()
 
     @contextmanager
     def whole(self, parameters: list[nn.Parameter], *, write: bool = False) -> Iterator[list[Tensor]]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from metarl_agents.envs.splits import SEEDS_PER_SPLIT, SPLITS
 from metarl_agents.errors import ConfigError
-
-SPLITS = ("train", "validation", "test")
-_RANGE = 2**40
 
 
 def mix(*parts: int) -> int:
@@ -42,7 +40,7 @@ def evaluation_seeds(split: str, count: int, listed: Sequence[int] | None = None
         raise ConfigError(f'there is no evaluation split "{split}": choose {" or ".join(SPLITS[1:])}.')
     if listed is not None:
         return list(listed)[:count]
-    first = SPLITS.index(split) * _RANGE
+    first = SPLITS.index(split) * SEEDS_PER_SPLIT
     return [first + number for number in range(count)]
 
 
@@ -59,7 +57,7 @@ class TaskStream:
         """Return the task seeds of a step, one per group."""
         numbers = range(step * self._count, (step + 1) * self._count)
         if self._listed is None:
-            return [mix(self._run_seed, number) % _RANGE for number in numbers]
+            return [mix(self._run_seed, number) % SEEDS_PER_SPLIT for number in numbers]
         size = len(self._listed)
         return [self._listed[self._order(number // size)[number % size]] for number in numbers]
 

@@ -143,7 +143,7 @@ def _answers(
 
 def _page(title: str, ids: tuple[int, ...], policy: Policy, limit: int) -> str:
     note = f", more than max_prompt_tokens {limit}: history would be left out" if len(ids) > limit else ""
-    return f"{_rule(f'{title} ({len(ids)} tokens{note})')}\n{policy.decode(ids, skip_special_tokens=False)}"
+    return f"{_rule(f'{title} ({len(ids)} tokens{note})')}\n{policy.decode_raw(ids)}"
 
 
 def _remarks(config: Config, walk: _Walk) -> list[str]:

@@ -89,10 +89,6 @@ def _explain(run: Run, metrics: dict[str, float]) -> None:
 
 def _record(run: Run, trials: list[Trial], credit: Credit) -> None:
     """Write this process's trials with returns and advantages; only the main process has a writer."""
-
-    def decode(ids: tuple[int, ...]) -> str:
-        return run.policy.decode(ids, skip_special_tokens=False)
-
     if not run.accelerator.is_main_process:
         return
     returns, advantages = credit.table.returns.tolist(), credit.advantages.tolist()
@@ -105,7 +101,7 @@ def _record(run: Run, trials: list[Trial], credit: Credit) -> None:
         records.append(
             trial_record(
                 trial,
-                decode,
+                run.policy.decode_raw,
                 step=run.progress.step,
                 split="train",
                 returns=returns[span] if kept else None,

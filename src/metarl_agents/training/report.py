@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from metarl_agents.cli import is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.evaluation.results import format_table
-from metarl_agents.policy.processes import is_first_process
 from metarl_agents.training.trainer import TrainResult, train
 
 

@@ -37,7 +37,7 @@ from metarl_agents.policy.sharding import Sharding, build_sharding
 from metarl_agents.policy.value import build_critic
 from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
-from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress
+from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress, write_atomically
 from metarl_agents.training.credit import needs_values
 from metarl_agents.training.saving import describe_run_folder, resume_differences
 from metarl_agents.training.warm_start import tiny_policy_on_the_fly
@@ -109,16 +109,17 @@ def build_run(
     task_lists = load_task_list(config.trial.tasks)
     sharding = build_sharding(accelerator, config.update.max_grad_norm)
     policy, reference = _policy_and_reference(config, make_env, policy, resume)
-    if resume is None and is_nameless(policy):
-        if accelerator.is_main_process:
-            save_nameless_base(policy, output_dir / BASE_FOLDER)
-        name_base(policy, output_dir / BASE_FOLDER)
+    if is_nameless(policy):
+        base = output_dir / BASE_FOLDER
+        if accelerator.is_main_process and not base.exists():
+            write_atomically(base, partial(save_nameless_base, policy))
+        name_base(policy, base)
     critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
     if resume is not None and critic is not None:
         read_critic(critic, resume)
     if config.model.gradient_checkpointing:
         has_frozen = any(not parameter.requires_grad for parameter in policy.model.parameters())
-        enable_gradient_checkpointing(policy.model, reentrant=has_frozen and sharding.kind == "zero3")
+        enable_gradient_checkpointing(policy.model, reentrant=has_frozen and sharding.takes_frozen_weights)
     sharding.prepare(TokenScorer(policy.model, critic), partial(_optimizer, config))
     schedule = learning_rate_schedule(
         config.update.lr_scheduler_type,

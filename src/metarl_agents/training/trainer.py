@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -158,26 +158,41 @@ def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
 
 def _evaluate(run: Run, name: str) -> EvaluationResult | None:
     """Measure the policy on the fixed test tasks and keep the result as `eval/<name>.json`."""
-    config = run.config
-    run.watchdog.enter(f"evaluation {name} training")
-    with run.sharding.sampling(run.policy):
-        result = evaluate(
-            run.policy,
-            run.make_env,
-            config,
-            split="test",
-            num_tasks=config.run.eval_tasks,
-            samples=config.run.eval_samples,
-            label=name,
-            listed=run.task_lists["test"],
-            accelerator=run.accelerator,
-            step=run.progress.step,
-            on_played=lambda: run.watchdog.enter(f"result of the evaluation {name} training"),
-        )
+    config = run.config.run
+    result = _examine(run, "test", config.eval_tasks, f"evaluation {name} training", name, samples=config.eval_samples)
     if run.accelerator.is_main_process:
         result.to_json(run.output_dir / "eval" / f"{name}.json")
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
     return result
+
+
+def _examine(
+    run: Run,
+    split: str,
+    num_tasks: int,
+    phase: str,
+    label: str,
+    *,
+    samples: int = 0,
+    on_trials: Callable[[list[Trial]], None] | None = None,
+) -> EvaluationResult:
+    """Play a split's fixed tasks with the weights as they are; `phase` is what the watchdog calls it."""
+    run.watchdog.enter(phase)
+    with run.sharding.sampling(run.policy):
+        return evaluate(
+            run.policy,
+            run.make_env,
+            run.config,
+            split=split,
+            num_tasks=num_tasks,
+            samples=samples,
+            label=label,
+            listed=run.task_lists[split],
+            accelerator=run.accelerator,
+            step=run.progress.step,
+            on_trials=on_trials,
+            on_played=lambda: run.watchdog.enter(f"result of the {phase}"),
+        )
 
 
 def _saved(run: Run, name: str) -> EvaluationResult | None:
@@ -191,22 +206,14 @@ def _validate_if_due(run: Run) -> None:
     if not (config.eval_validation_tasks and _due(progress.step, config.eval_steps)):
         return
     started = time.perf_counter()
-    run.watchdog.enter(f"validation after step {progress.step}")
-    with run.sharding.sampling(run.policy):
-        result = evaluate(
-            run.policy,
-            run.make_env,
-            run.config,
-            split="validation",
-            num_tasks=config.eval_validation_tasks,
-            samples=0,
-            label="validation",
-            listed=run.task_lists["validation"],
-            accelerator=run.accelerator,
-            step=progress.step,
-            on_trials=lambda trials: _record_trials(run, trials, "validation"),
-            on_played=lambda: run.watchdog.enter(f"result of the validation after step {progress.step}"),
-        )
+    result = _examine(
+        run,
+        "validation",
+        config.eval_validation_tasks,
+        f"validation after step {progress.step}",
+        "validation",
+        on_trials=lambda trials: _record_trials(run, trials, "validation"),
+    )
     metrics = result.metrics()
     run.logger.log(progress.step, metrics | {"time/eval": time.perf_counter() - started}, prefix="eval")
     value = metrics.get(config.metric_for_best_model)
@@ -217,10 +224,8 @@ def _validate_if_due(run: Run) -> None:
 
 
 def _record_trials(run: Run, trials: list[Trial], split: str) -> None:
-    def decode(ids: tuple[int, ...]) -> str:
-        return run.policy.decode(ids, skip_special_tokens=False)
-
-    run.logger.trials([trial_record(t, decode, step=run.progress.step, split=split) for t in trials], split)
+    records = [trial_record(t, run.policy.decode_raw, step=run.progress.step, split=split) for t in trials]
+    run.logger.trials(records, split)
 
 
 def _interrupted(run: Run, before: EvaluationResult | None) -> TrainResult:
