@@ -1,8 +1,10 @@
-"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independent attempts, diversity.
+r"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independent attempts, diversity.
 
     python recipes/evaluate.py --model_name_or_path runs/minesweeper-20260101-120000
     python recipes/evaluate.py --model_name_or_path Qwen/Qwen3-4B --env minesweeper --agent reflexion
-    accelerate launch recipes/evaluate.py --model_name_or_path runs/my_run --env_kwargs '{size: 6, mines: 4}'
+    python recipes/evaluate.py --model_name_or_path runs/my_run --env_kwargs '{size: 6, mines: 4}'
+    accelerate launch --config_file recipes/accelerate_configs/multi_gpu.yaml recipes/evaluate.py \
+        --model_name_or_path runs/my_run
 
 A run's folder brings its environment, trial settings and token limits along; flags win. The result goes to
 `eval/evaluate-<label>.json` inside a local model folder, or to `--output`. The tasks are the same whatever `--seed`
@@ -64,16 +66,16 @@ def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     """Return (result, whether this process writes)."""
-    from accelerate import Accelerator
-
     from metarl_agents.envs.factory import environment_factory
     from metarl_agents.evaluation.agents import AGENTS, agent_label
     from metarl_agents.evaluation.evaluate import evaluate
+    from metarl_agents.policy.processes import check_whole_weights, start_processes
     from metarl_agents.rollout.tasks import load_task_list
     from metarl_agents.training.setup import build_policy, fit_context
 
+    check_whole_weights()
     make_env = environment_factory(config.trial)
-    accelerator = Accelerator()
+    accelerator = start_processes(config.run.collective_timeout_s)
     policy = build_policy(config, make_env)
     fit_context(config, policy)
     policy.model.to(accelerator.device)

@@ -71,6 +71,19 @@ def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
         )
 
 
+def check_whole_weights() -> None:
+    """Refuse a launch that shards weights, for what keeps a whole model in each process (evaluation).
+
+    Raises:
+        ConfigError: the launcher chose DeepSpeed or FSDP.
+    """
+    if is_on("ACCELERATE_USE_DEEPSPEED") or is_on("ACCELERATE_USE_FSDP"):
+        raise ConfigError(
+            "evaluation keeps the whole model in each process, but the launcher's configuration shards it: launch "
+            "with recipes/accelerate_configs/cpu.yaml or multi_gpu.yaml, or without a configuration."
+        )
+
+
 def start_processes(timeout_s: float) -> Any:
     """Bring the launched processes together and return their `Accelerator`.
 
