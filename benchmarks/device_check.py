@@ -67,8 +67,8 @@ WARM_UP = 2
 """Response tokens of the iteration that warms up."""
 PRESETS = {
     "cuda": {
-        "0.6B, all weights": Preset(MODELS["0.6B"], False, 8, 8, response_tokens=192, prompt_words=800),
-        "4B, LoRA": Preset(MODELS["4B"], True, 4, 8, response_tokens=128, prompt_words=800),
+        "0.6B, all weights": Preset(MODELS["0.6B"], False, 8, 8, response_tokens=64, prompt_words=800),
+        "4B, LoRA": Preset(MODELS["4B"], True, 2, 8, response_tokens=48, prompt_words=800),
     },
     "cpu": {
         "small, all weights": Preset(TOY, False, micro_batch_tokens=512, **TOY_SIZES),

@@ -8,9 +8,8 @@ Alignment law: entry [b, j] of any (B, L) tensor speaks about token j.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +19,11 @@ _CHUNK_ELEMENTS = 2**24
 """Logits that exist at once: 64 MB in fp32."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What one forward pass says of a batch of rows."""
+class Scores(NamedTuple):
+    """What one forward pass says of a batch of rows.
+
+    A tuple, because what shards weights looks for the tensors of a module's output in tuples and not in other classes.
+    """
 
     logprobs: Tensor
     """(B, L) fp32 log-probability of each response token, 0 elsewhere."""
