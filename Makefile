@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+PRESET ?= cpu
 TORCH ?= -c constraints.txt torch
 PIP_FLAGS ?= -q
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ READY := $(VENV)/.ready
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu format lint clean
+.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu report format lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,7 +20,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP_FLAGS) --upgrade pip
 	$(BIN)/pip install $(PIP_FLAGS) $(TORCH)
-	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots,webshop]"
+	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots,webshop,gymnasium]"
 	@touch $(READY)
 
 install: $(READY)  ## make .venv and install the package with its development tools
@@ -44,6 +45,9 @@ test-slow: $(READY)  ## the learning runs and other tests of minutes
 
 test-gpu: $(READY)  ## the tests that need an accelerator
 	$(BIN)/python -m pytest -m gpu
+
+report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run
+	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories
 
 format: $(READY)  ## fix layout
 	$(BIN)/ruff format .

@@ -1,12 +1,13 @@
 """Make a built-in tiny model: supervised fine-tuning on scripted play.
 
     python recipes/warm_start.py --preset minesweeper_4x4 --output_dir runs/warm_start
+    python recipes/warm_start.py --preset sokoban_6x6 --rows runs/rows.npz --rows_only --workers 2    # play, and save
+    python recipes/warm_start.py --preset sokoban_6x6 --rows runs/rows.npz             # fit, on a GPU if there is one
     python recipes/warm_start.py --data my_demonstrations.jsonl        # your own rows, columns prompt and response
 
-The scripted player deduces safe cells in 95 % of moves, heeds its own remarks in 30 % of retries, takes the first of
-several equally good cells in half of its episodes (any of them in the others), and names any cell of the board in 1 %
-of moves. Nothing else teaches the model to use memory. The presets' models ship in
-`src/metarl_agents/policy/tiny_models/`; each folder holds `warm_start.json`, the settings and log it was made with.
+A preset is `recipes/configs/<env>/warm_start_<what>.yaml`, named `<env>_<what>`, or any file of that kind. In the
+shipped ones the player slips now and then and heeds its own remarks in some retries only; nothing else teaches the
+model to use memory. The models ship in `src/metarl_agents/policy/tiny_models/`, each with its settings and log.
 """
 
 from __future__ import annotations
@@ -14,84 +15,99 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-# `stages` are (optimizer steps, peak learning rate); each falls to zero along a cosine.
-PRESETS: dict[str, dict[str, Any]] = {
-    "minesweeper_4x4": {
-        "env": "minesweeper",
-        "boards": [{"size": 4, "mines": mines} for mines in (3, 4, 5)],
-        "max_turns": 12,
-        "model": {"layers": 3, "hidden": 96},
-        "stages": [(1500, 2e-3), (2500, 1e-3)],
-        "trials": 16_000,
-    },
-    "minesweeper_6x6": {
-        "env": "minesweeper",
-        "boards": [{"size": 6, "mines": mines} for mines in (3, 3, 4, 6)],
-        "max_turns": 10,
-        "model": {"layers": 4, "hidden": 128},
-        "stages": [(1500, 2e-3), (1500, 1e-3)],
-        "trials": 16_000,
-    },
-}
+from metarl_agents.cli import read_yaml, run_cli
+from metarl_agents.errors import ConfigError
+
+CONFIGS = Path(__file__).parent / "configs"
+PRESETS = {"_".join([p.parent.name, *p.stem.split("_")[2:]]): p for p in sorted(CONFIGS.glob("*/warm_start*.yaml"))}
 
 
-def main() -> None:
-    """Make demonstrations, fit the model, save it with its log."""
+def main() -> int:
+    """Make demonstrations or read them, fit the model, save it with its log."""
+    from metarl_agents.training.warm_start import WarmStartPreset
+
+    chosen = parse()
+    name = Path(chosen.preset).stem
+    if name == chosen.preset and name not in PRESETS:
+        raise ConfigError(f"there is no preset {name}: give a YAML file, or one of {', '.join(PRESETS)}.")
+    values = read_yaml(PRESETS.get(chosen.preset, chosen.preset))
+    preset = WarmStartPreset.from_mapping(values | ({"trials": chosen.trials} if chosen.trials else {}))
+    chosen.rows = chosen.rows or (Path("runs") / f"rows-{name}.npz" if chosen.rows_only else None)
+    started = time.time()
+    policy, rows = policy_and_rows(preset, chosen)
+    print(f"{len(rows)} demonstrations in {time.time() - started:.0f} s", flush=True)
+    if not chosen.rows_only:
+        output = chosen.output_dir or Path("runs") / f"warm_start-{name}"
+        record = {"preset": name, **asdict(preset), "rows": len(rows), **fit(policy, rows, preset, chosen)}
+        policy.save(output)
+        (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        print(f"saved to {output} after {time.time() - started:.0f} s")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="minesweeper_4x4", help=f"a YAML file, or one of {', '.join(PRESETS)}")
+    parser.add_argument("--output_dir", type=Path, help="where the model goes [runs/warm_start-<preset>]")
+    parser.add_argument("--rows", type=Path, metavar="FILE.npz", help="fit what --rows_only has saved there")
+    parser.add_argument("--rows_only", action="store_true", help="save demonstrations [runs/rows-<preset>.npz], no fit")
+    parser.add_argument("--workers", type=int, default=1, help="processes that play; they change no row [1]")
+    parser.add_argument("--device", help="where to fit [cuda where there is one, else cpu]")
+    parser.add_argument("--first_stage", type=int, default=0, help="continue with this stage, from --init [0]")
+    parser.add_argument("--init", type=Path, help="model folder to start from [a fresh model]")
+    parser.add_argument("--trials", type=int, help="scripted trials [the preset's]")
+    parser.add_argument("--seed", type=int, default=0, help="decides tasks, play, first weights, batches [0]")
+    parser.add_argument("--data", help="JSONL file or hub dataset with columns prompt, response, instead of play")
+    return parser.parse_args()
+
+
+def policy_and_rows(preset: Any, chosen: argparse.Namespace) -> tuple[Any, Sequence]:
+    """Return the model to fit and its demonstrations, which both need the same tokenizer."""
+    from metarl_agents.config import ModelConfig
+    from metarl_agents.policy.loading import load_policy, load_tokenizer
+    from metarl_agents.policy.policy import Policy
+    from metarl_agents.policy.tiny import build_model
+    from metarl_agents.training.demonstrations import read_demonstrations
+    from metarl_agents.training.warm_start import preset_rows, preset_tokenizer
+
+    is_stored = chosen.rows is not None and not chosen.rows_only
+    policy = load_policy(ModelConfig(model_name_or_path=str(chosen.init))) if chosen.init else None
+    if policy is None:
+        beside = chosen.rows.with_suffix(".tokenizer") if is_stored else None
+        tokenizer = load_tokenizer(beside) if beside else preset_tokenizer(preset, chosen.seed)
+        policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset.model), tokenizer)
+    if not is_stored and chosen.data:
+        return policy, read_demonstrations(chosen.data, policy.encode, policy.answer_ids)
+    if not is_stored:
+        rows = preset_rows(preset, policy.tokenizer, chosen.seed, chosen.workers)
+        if not chosen.rows_only:
+            return policy, list(rows)
+        StoredRows.save(chosen.rows, rows)
+        policy.tokenizer.save_pretrained(chosen.rows.with_suffix(".tokenizer"))
+    return policy, StoredRows(chosen.rows)
+
+
+def fit(policy: Any, rows: Sequence, preset: Any, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Teach the model in fp32, stage by stage; return what the record of it holds."""
     import torch
 
-    from metarl_agents.config import ModelConfig
-    from metarl_agents.policy.loading import load_policy
-    from metarl_agents.policy.policy import Policy
-    from metarl_agents.policy.tiny import build_model, build_tokenizer
-    from metarl_agents.training.demonstrations import read_demonstrations
     from metarl_agents.training.warm_start import WarmStartConfig, warm_start
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="minesweeper_4x4")
-    parser.add_argument("--output_dir", type=Path, default=None, help="default: runs/warm_start-<preset>")
-    parser.add_argument("--first_stage", type=int, default=0, help="continue with this stage, from --init")
-    parser.add_argument("--init", type=Path, default=None, help="model folder to start from; default: a fresh model")
-    parser.add_argument("--trials", type=int, default=None, help="scripted trials; default: the preset's")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", help="JSONL file or hub dataset with columns prompt, response, instead of play")
-    chosen = parser.parse_args()
-    preset = PRESETS[chosen.preset] | ({"trials": chosen.trials} if chosen.trials else {})
-    output = chosen.output_dir or Path("runs") / f"warm_start-{chosen.preset}"
-
-    started = time.time()
-    if chosen.init:
-        policy = load_policy(ModelConfig(model_name_or_path=str(chosen.init)))
-    else:
-        tokenizer = build_tokenizer()
-        policy = Policy(build_model(tokenizer, seed=chosen.seed, **preset["model"]), tokenizer)
-    if chosen.data:
-        rows = read_demonstrations(chosen.data, policy.encode, policy.answer_ids)
-    else:
-        rows = scripted_rows(preset, policy, chosen.seed)
-    print(f"{len(rows)} demonstrations in {time.time() - started:.0f} s", flush=True)
-
-    log = []
-    for stage, (steps, learning_rate) in enumerate(preset["stages"]):
-        if stage >= chosen.first_stage:
-            config = WarmStartConfig(steps=steps, learning_rate=learning_rate, seed=chosen.seed + stage)
-            warm_start(policy, rows, config, partial(report, log, stage, steps))
-    policy.save(output)
-    record = {
-        "preset": chosen.preset,
-        **preset,
-        "training": asdict(config),
-        "threads": torch.get_num_threads(),
-        "rows": len(rows),
-        "log": log,
-    }
-    record |= {"seconds": round(time.time() - started)}
-    (output / "warm_start.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"saved to {output} after {time.time() - started:.0f} s")
+    device = torch.device(chosen.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    policy.model.to(device)
+    log: list[dict] = []
+    for stage, (steps, rate) in list(enumerate(preset.stages))[chosen.first_stage :]:
+        config = WarmStartConfig(steps, preset.batch_size, rate, seed=chosen.seed + stage)
+        warm_start(policy, rows, config, partial(report, log, stage, steps))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    policy.model.to("cpu")
+    return {"device": name, "threads": torch.get_num_threads(), "seed": chosen.seed, "log": log}
 
 
 def report(log: list[dict], stage: int, steps: int, step: int, loss: float, seconds: float) -> None:
@@ -101,21 +117,34 @@ def report(log: list[dict], stage: int, steps: int, step: int, loss: float, seco
         print(f"stage {stage}  step {step:5d}  loss {loss:.4f}  {seconds:.0f} s", flush=True)
 
 
-def scripted_rows(preset: dict[str, Any], policy: Any, seed: int) -> list:
-    """Play the preset's boards in equal shares, each with a stream of training tasks of its own."""
-    from metarl_agents.config import TrialConfig
-    from metarl_agents.envs import resolve
-    from metarl_agents.rollout.tasks import TaskStream, mix
-    from metarl_agents.training.demonstrations import demonstrate
+class StoredRows(Sequence):
+    """(prompt ids, response ids) rows in a file: all ids in one array, and where each prompt and each answer ends."""
 
-    trial = TrialConfig(env=preset["env"], wording="compact", max_turns=preset["max_turns"], env_timeout_s=None)
-    rows: list = []
-    for number, board in enumerate(preset["boards"]):
-        make_env = partial(resolve(preset["env"]), wording="compact", **board)
-        seeds = TaskStream(mix(1_000_003, seed, number), preset["trials"] // len(preset["boards"])).take(0)
-        rows += demonstrate(make_env, seeds, trial, policy.encode, policy.answer_ids, seed)
-    return rows
+    def __init__(self, path: Path) -> None:
+        import numpy as np
+
+        if not path.is_file():
+            raise ConfigError(f"there are no demonstrations {path}: make them with --rows_only.")
+        with np.load(path) as stored:
+            self._ids, self._ends = stored["ids"], stored["ends"]
+
+    @staticmethod
+    def save(path: Path, rows: Iterable) -> None:
+        """Write rows as 16-bit ids, compressed."""
+        import numpy as np
+
+        parts = [np.asarray(ids, dtype=np.uint16) for row in rows for ids in row]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, ids=np.concatenate(parts), ends=np.cumsum([len(ids) for ids in parts]))
+
+    def __len__(self) -> int:
+        return len(self._ends) // 2
+
+    def __getitem__(self, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        start = self._ends[2 * row - 1] if row else 0
+        middle, end = self._ends[2 * row], self._ends[2 * row + 1]
+        return tuple(self._ids[start:middle].tolist()), tuple(self._ids[middle:end].tolist())
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main)

@@ -65,6 +65,8 @@ class ALFWorld(Environment):
         self._rules, self.wording = texts(wording)
         root = _root(source, data_dir)
         self._games: tuple[Path, ...] | None = find_games(root, split, self.tasks) if root else None
+        if wording == "compact" and root is None and size == "small" and rules == "own":
+            self.tiny_model = "alfworld_tiny"
         rules_named(rules)  # a wrong name, or a package that is missing, fails here and not in the middle of a rollout
         self._file: GameFile | None = None
         self._play: Game | None = None

@@ -26,10 +26,13 @@ class AlfworldPlayer:
     Args:
         heed: probability of listening to the remarks, drawn once an episode.
         blunder: probability of going to any receptacle instead.
+        sense: probability of common sense, drawn once an episode: looking where things of the kind usually are before
+            looking elsewhere.
     """
 
-    def __init__(self, heed: float = 0.8, blunder: float = 0.02):
-        self.heed, self.blunder = heed, blunder
+    def __init__(self, heed: float = 0.8, blunder: float = 0.02, sense: float = 1.0):
+        self.heed, self.blunder, self.sense = heed, blunder, sense
+        self._is_sensible = True
         self._beliefs, self._last = Beliefs(), ""
         self._hints: dict[str, str] = {}
         self._barren: set[str] = set()
@@ -39,6 +42,7 @@ class AlfworldPlayer:
         """Begin an attempt; with probability `heed`, look where the remarks say things are."""
         self._beliefs, self._last, self._order = Beliefs(), "", []
         heeds = rng.random() < self.heed
+        self._is_sensible = self.sense >= 1 or rng.random() < self.sense
         self._hints, self._barren = read_remarks(remarks) if heeds else ({}, set())
 
     def act(self, observation: str, rng: Any) -> str:
@@ -134,6 +138,7 @@ class AlfworldPlayer:
         # What lies where it has to get to would hardly be asked for.
         wish = self._beliefs.wish
         likely = (not homes or kind_of(name) in homes) and (wish is None or kind_of(name) != wish.goal)
+        likely = likely or not self._is_sensible
         return name not in hinted, f"{kind}/{name}" in self._barren, not likely
 
 

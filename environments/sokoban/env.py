@@ -30,6 +30,8 @@ _REWARDS = {
 _SIZES = range(5, 21)
 _BOXES = range(1, 5)
 _MAX_ACTIONS = range(1, 101)
+_SHIPPED_BOXES = 2
+"""Boxes that the shipped tiny model has seen in a room, at most."""
 _SEPARATOR = re.compile(r"\s*,\s*|\s+")
 
 
@@ -72,6 +74,8 @@ class Sokoban(Environment):
         self._rules, self.wording = chosen.rules, chosen.wording
         self.room_text, self._between = chosen.room_text, chosen.between_moves
         self._levels = read_levels(levels) if levels is not None else ()
+        if wording == "compact" and levels is None and (size, max_actions) == (6, 3) and boxes <= _SHIPPED_BOXES:
+            self.tiny_model = "sokoban_6x6"
         self._start: Room | None = None
         self._room: Room | None = None
         self._over = False

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
-from metarl_agents.environments.sokoban.game import DIRECTIONS, Room
+from metarl_agents.environments.sokoban.game import DIRECTIONS, Layout, Room
 from metarl_agents.environments.sokoban.solver import Undecided, solver_of
 from metarl_agents.environments.sokoban.text import read_room
 
@@ -23,13 +23,15 @@ class SokobanPlayer:
     """Plans by search in some turns, pushes what is near in others, and may listen to its own remarks.
 
     Args:
-        plan: probability, drawn each turn, of following a shortest solution; otherwise it strolls and pushes boxes
-            without a thought, which often traps one.
+        plan: probability, drawn each turn, of following a shortest solution; otherwise it is hasty or strolls, pushing
+            boxes without a thought, which often traps one.
         heed: probability, drawn once an episode, of listening to the remarks: a stroll then pushes no box onto a cell
-            that they warn of.
+            that they warn of, and who would do so in haste plans instead.
         blunder: probability of naming any moves instead.
         consistent: probability, drawn once an episode, of trying directions in the usual order, so that the same of
             several shortest solutions is followed.
+        hasty: probability, drawn in turns without a plan, of making the nearest push that brings a box closer to a
+            target as the crow flies. It falls for the same trap in every attempt, which makes remarks worth heeding.
         max_actions: moves a turn may hold.
         between: stands between two moves of an answer.
     """
@@ -41,10 +43,11 @@ class SokobanPlayer:
         blunder: float = 0.01,
         *,
         consistent: float = 0.5,
+        hasty: float = 0.0,
         max_actions: int = 3,
         between: str = ", ",
     ):
-        self.plan, self.heed, self.blunder, self.consistent = plan, heed, blunder, consistent
+        self.plan, self.heed, self.blunder, self.consistent, self.hasty = plan, heed, blunder, consistent, hasty
         self.max_actions, self.between = max_actions, between
         self._avoid: list[tuple[int, int]] = []
         self._order: Sequence[int] = range(len(DIRECTIONS))
@@ -62,8 +65,12 @@ class SokobanPlayer:
         moves: list[str] = []
         if read and not blunders:
             room, first = read
-            moves = self._solution(room) if plans else []
-            moves = moves or self._stroll(room, {_cell(room, first, at) for at in self._avoid}, rng)
+            avoid = {_cell(room, first, at) for at in self._avoid}
+            if not plans and self.hasty and rng.random() < self.hasty:
+                moves = self._rush(room)
+                plans = not avoid.isdisjoint(_pushed_onto(room, moves))
+            moves = self._solution(room) if plans else moves
+            moves = moves or self._stroll(room, avoid, rng)
         moves = moves or [rng.choice(DIRECTIONS) for _ in range(self.max_actions)]
         return f"<action>{self.between.join(moves[: self.max_actions])}</action>"
 
@@ -85,6 +92,15 @@ class SokobanPlayer:
             return solver_of(room.layout).shortest(room, self._order) or []
         except Undecided:
             return []
+
+    def _rush(self, room: Room) -> list[str]:
+        """Return the nearest pushes that each bring a box closer to a target; nothing where there is none."""
+        moves: list[str] = []
+        while len(moves) < self.max_actions and (push := _nearest_push(room)):
+            for direction in push:
+                room = room.move(direction)
+            moves += push
+        return moves[: self.max_actions]
 
     def _stroll(self, room: Room, avoid: Collection[int], rng: Any) -> list[str]:
         """Return moves that each change something, every second one or so a push if there is a box to push."""
@@ -126,6 +142,55 @@ def _cell(room: Room, first: int, at: tuple[int, int]) -> int:
     row, col = at[0] - first + 1, at[1] - first + 1
     inside = 0 <= row < room.layout.rows and 0 <= col < room.layout.cols
     return row * room.layout.cols + col if inside else -1
+
+
+def _nearest_push(room: Room) -> list[str]:
+    """Return the walk to the nearest push that brings a box closer to a free target, and the push itself.
+
+    Walls and traps on the box's way do not count. Equally near pushes: the first box, then the first direction.
+    """
+    layout, free = room.layout, room.layout.targets - room.boxes
+    walks = _walks(room)
+    found: list[str] = []
+    for box in sorted(room.boxes - layout.targets):
+        for direction in DIRECTIONS:
+            offset = layout.offset(direction)
+            walk, onto = walks.get(box - offset), box + offset
+            is_open = onto not in layout.walls and onto not in room.boxes
+            if walk is None or not is_open or _crow(layout, onto, free) >= _crow(layout, box, free):
+                continue
+            if not found or len(walk) + 1 < len(found):
+                found = [*walk, direction]
+    return found
+
+
+def _walks(room: Room) -> dict[int, list[str]]:
+    """Return {cell: a shortest walk to it without a push}."""
+    walks: dict[int, list[str]] = {room.player: []}
+    reached = [room.player]
+    for cell in reached:
+        for direction in DIRECTIONS:
+            near = cell + room.layout.offset(direction)
+            if near not in walks and near not in room.layout.walls and near not in room.boxes:
+                walks[near] = [*walks[cell], direction]
+                reached.append(near)
+    return walks
+
+
+def _crow(layout: Layout, cell: int, targets: Collection[int]) -> int:
+    """Return the rows and columns between a cell and the nearest of some targets."""
+    row, col = divmod(cell, layout.cols)
+    return min(abs(row - target // layout.cols) + abs(col - target % layout.cols) for target in targets)
+
+
+def _pushed_onto(room: Room, moves: Sequence[str]) -> set[int]:
+    """Return the cells that some moves push boxes onto."""
+    cells: set[int] = set()
+    for direction in moves:
+        after = room.move(direction)
+        cells |= after.boxes - room.boxes
+        room = after
+    return cells
 
 
 def _trapped(before: Room, after: Room) -> int:

@@ -97,6 +97,8 @@ class WebShop(Environment):
         _check_count("max_pieces", max_pieces)
         self._rules, self.wording = texts(wording, mode=mode)
         self._mode, self._most, self._split, self._shaped = mode, max_pieces, split, reward_preset == "shaped"
+        if wording == mode == "compact" and preset == "tiny" and goals == "synthetic" and data_dir is None:
+            self.tiny_model = "webshop_tiny"
         need_all()
         source = str(Path(data_dir).expanduser().resolve()) if data_dir is not None else None
         self._shop = open_shop(source, num_products, preset, catalogue_seed, goals, scoring, nouns)

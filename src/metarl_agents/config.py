@@ -117,7 +117,7 @@ class EvalSamplingConfig:
 class TrialConfig:
     """What a trial is."""
 
-    env: str = setting("minesweeper", "registered name or address `package.module:Class`")
+    env: str = setting("minesweeper", "name, address `package.module:Class`, or `gymnasium:<id>`, `textarena:<id>`")
     env_kwargs: dict[str, Any] = setting(dict, "keywords of the environment, as YAML or JSON")
     num_episodes: int = setting(3, "episodes of a trial, N; 1 is plain RL")
     max_turns: int = setting(7, "LLM calls of ONE episode")
@@ -131,12 +131,15 @@ class TrialConfig:
     length_penalty: float = setting(0.0, "cost of a response at the token limit, growing from half of it (MAGE)")
     max_remark_chars: int = setting(2000, "characters of a remark that are kept")
     env_timeout_s: float | None = setting(60.0, "seconds one environment call may take; empty = no limit")
+    env_workers: int = setting(0, "processes for environments, per training process; 0 = in the process itself")
     tasks: str | None = setting(None, "JSONL file or hub dataset of task seeds (column `seed`, optional `split`)")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         at_least_one = dict.fromkeys(("num_episodes", "max_turns", "group_size", "tasks_per_step"), (1, math.inf))
-        costs = dict.fromkeys(("invalid_action_penalty", "length_penalty", "max_remark_chars"), (0, math.inf))
+        costs = dict.fromkeys(
+            ("invalid_action_penalty", "length_penalty", "max_remark_chars", "env_workers"), (0, math.inf)
+        )
         _require_all(self, at_least_one | costs | {"env_timeout_s": (1e-3, math.inf)})
 
 
@@ -153,6 +156,7 @@ class CreditConfig:
     episode_score: Literal["return", "reward"] = setting("return", "score of an episode: G_0 or its reward sum")
     anchor_scope: Literal["global", "episode"] = setting("global", "GiGPO: compare equal observations across episodes")
     credit_unit: Literal["trial", "row"] = setting("trial", "count each trial once, or each row (as public code)")
+    normalise_by_role: bool = setting(True, "games: compare only trials against the same opponent in the same seat")
     scale_advantages: Literal["none", "batch_std"] = setting("none", "divide by the std over the batch's rows")
     advantage_clip: float | None = setting(None, "bound of |advantage| after scaling; empty = none")
     gae_lambda: float = setting(1.0, "PPO: lambda of generalised advantage estimation")
@@ -161,6 +165,32 @@ class CreditConfig:
         """Check the numbers."""
         unit = dict.fromkeys(("gamma_step", "gamma_traj", "gae_lambda"), (0, 1))
         _require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
+
+
+@dataclass
+class PopulationConfig:
+    """Whom the agent trains against in a game; off unless one of the first two settings is given."""
+
+    opponents: list[str] | None = setting(
+        None, "games: NAME, model:FOLDER or self, each with =WEIGHT if wanted; default: the environment's own"
+    )
+    snapshot_every: int = setting(0, "games: the policy joins its opponents every so many steps; 0 = never")
+    snapshot_limit: int = setting(4, "games: snapshots that are kept; the oldest leaves")
+    population_rule: Literal["ratio", "uniform", "prioritised"] = setting(
+        "ratio", "games: meet opponents by their weights, equally, or by weight times how often the agent fails"
+    )
+    opponent_grouping: Literal["stationary", "mixed"] = setting(
+        "stationary", "games: one opponent for a whole group, or one for each trial"
+    )
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        _require_all(self, {"snapshot_every": (0, math.inf), "snapshot_limit": (1, math.inf)})
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the run has a population of its own."""
+        return self.opponents is not None or self.snapshot_every > 0
 
 
 @dataclass
@@ -236,6 +266,7 @@ class Config:
     eval_sampling: EvalSamplingConfig = field(default_factory=EvalSamplingConfig)
     trial: TrialConfig = field(default_factory=TrialConfig)
     credit: CreditConfig = field(default_factory=CreditConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
@@ -291,3 +322,8 @@ class Config:
             raise ConfigError("`merge_and_save` merges adapters into their base: add `--use_peft`, or drop it.")
         if self.model.lora_dropout and not self.model.use_peft:
             raise ConfigError("`lora_dropout` has no effect without adapters: add `--use_peft`, or drop it.")
+        if self.population.is_on and trial.env_workers:
+            raise ConfigError(
+                f"`env_workers` is {trial.env_workers}, but a population's models answer in the training process: set "
+                "`--env_workers 0`, or leave out `--opponents` and `--snapshot_every`."
+            )

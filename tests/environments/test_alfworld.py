@@ -301,6 +301,30 @@ def test_remarks_make_the_second_attempt_better():
     assert heeding > deaf + 0.1
 
 
+def test_common_sense_finds_things_sooner_and_is_drawn_once_an_attempt():
+    env = make(size="small")
+
+    def won(sense):
+        player, rng = AlfworldPlayer(heed=0, blunder=0, sense=sense), random.Random(4)
+        return sum(attempt(env, player, rng, seed=seed, max_turns=7)[0] for seed in range(60)) / 60
+
+    assert won(1) > won(0) + 0.1
+
+    class Counted(random.Random):
+        draws = 0
+
+        def random(self):
+            self.draws += 1
+            return super().random()
+
+    drawn = {}
+    for sense in (1, 0.5):
+        player, rng = AlfworldPlayer(sense=sense), Counted(0)
+        player.start_episode([], rng)
+        drawn[sense] = rng.draws
+    assert drawn == {1: 1, 0.5: 2}, "whoever always has it plays as before"
+
+
 def test_remarks_say_where_things_were_or_were_not_and_can_be_read_back():
     opening = "You see a desk 1, a bed 1, and a shelf 1.\n\nTask: bring a pen to a desk."
     turns = [("go to bed 1", opening), ("go to shelf 1", "bed 1 holds nothing.")]

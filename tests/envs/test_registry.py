@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib import metadata
 
 import pytest
 
@@ -14,9 +13,6 @@ from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 def names_put_back(monkeypatch):
     registered()
     monkeypatch.setattr(registry, "_addresses", dict(registry._addresses))
-    registry._entry_points.cache_clear()
-    yield
-    registry._entry_points.cache_clear()
 
 
 @pytest.fixture
@@ -96,16 +92,31 @@ def test_wrong_keywords_are_answered_with_those_accepted():
         make("two_doors", doors=3)
 
 
-def test_entry_points_of_other_packages_are_listed(own_module, monkeypatch):
-    point = metadata.EntryPoint("visitor", "own_world_for_tests:World", "metarl_agents.environments")
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [point] if group == point.group else [])
-    assert "visitor" in registered() and make("visitor").size == 3
+@pytest.mark.parametrize("name", ["gymnasium", "textarena", "gymnasium:", "textarena:"])
+def test_a_library_alone_is_no_environment(name):
+    with pytest.raises(UnknownEnvironmentError, match="alone is no environment: name one .* as in --env"):
+        resolve(name)
+
+
+def test_a_registered_name_may_be_that_of_a_library(own_module):
+    register("gymnasium", "own_world_for_tests:World")
+    assert make("gymnasium", size=4).size == 4
+
+
+@pytest.mark.parametrize("library", ["gymnasium", "textarena"])
+def test_a_library_that_is_not_installed_gets_one_sentence(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ConfigError) as caught:
+        make(f"{library}:Anything-v0")
+    message = str(caught.value)
+    assert f"needs the package {library}, which is not installed" in message
+    assert f'pip install -e ".[{library}]"' in message
 
 
 def test_listing_names_imports_no_environment():
     code = (
         "import sys; from metarl_agents.envs import registered; registered();"
-        "print([m for m in sys.modules if m.startswith('metarl_agents.environments.') or m in ('torch', 'numpy')])"
+        "print([m for m in sys.modules if m.startswith('metarl_agents.environments.') or m in ('torch', 'numpy', 'gymnasium', 'textarena')])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

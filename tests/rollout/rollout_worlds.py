@@ -1,6 +1,7 @@
 """Small worlds for the rollout's tests. Nothing heavy is imported here, because worker processes import it too."""
 
 import math
+import os
 import time
 from dataclasses import replace
 
@@ -75,3 +76,21 @@ class Stairs(Environment):
 
     def close(self):
         self.log.append(("close", None))
+
+
+class House(Stairs):
+    """Stairs that take time to climb, and that may fall in on whoever lives in the same process."""
+
+    def __init__(self, pause_s=0.0, fatal=(), floors=99):
+        super().__init__(floors)
+        self.pause_s, self.fatal = pause_s, fatal
+
+    def reset(self, *, seed):
+        time.sleep(self.pause_s)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        time.sleep(self.pause_s)
+        if self.seed in self.fatal:
+            os._exit(5)
+        return super().step(action)

@@ -141,6 +141,7 @@ def tabulate_turns(
     gamma_step: float,
     anchor_scope: str = "global",
     credit_unit: str = "trial",
+    by_role: bool = True,
 ) -> TurnTable:
     """Lay out the turns of a batch of trials as one table.
 
@@ -154,6 +155,7 @@ def tabulate_turns(
         gamma_step: the same γ_step, kept in the table for PPO.
         anchor_scope: `global` or `episode`.
         credit_unit: `trial` or `row`; the estimator must be given the same.
+        by_role: False makes all roles one, so that trials are compared whatever their opponent and seat (an ablation).
 
     Returns:
         A table with one row per turn: no turn is left out, none is doubled, nothing is padded. No trials, no rows.
@@ -169,7 +171,8 @@ def tabulate_turns(
     keys: list[tuple[int, ...]] = []
     numbers: list[tuple[float, ...]] = []
     for index, trial in enumerate(trials):
-        group, role = _number(groups, trial.group), _number(roles, (trial.opponent, trial.seat))
+        group = _number(groups, trial.group)
+        role = _number(roles, (trial.opponent, trial.seat) if by_role else None)
         episode_rewards = [episode.reward for episode in trial.episodes]
         for (n, t, turn), value in zip(trial.rows(), _trial_returns(trial, return_fn), strict=True):
             anchor = _number(anchors, _anchor_key(group, role, n, turn, anchor_scope, credit_unit))

@@ -39,7 +39,8 @@ class Environment:
         step(action):  `info["success"]` says whether the task is solved. Calling it after the end raises.
 
     Optional `info` keys: `admissible_actions` (list of str, may be shown to the model), `invalid` (True for a move the
-    game refuses and wants penalised), `draw` (True for a drawn game).
+    game refuses and wants penalised), `draw` (True for a drawn game), `opponent` (str) and `seat` (int): the role, the
+    same throughout a trial.
     """
 
     wording: Wording = Wording()

@@ -1,8 +1,7 @@
-"""Find an environment by short name or by address "package.module:Class".
+"""Find an environment by short name, by address "package.module:Class", or by library as in "gymnasium:<id>".
 
 What lives here: a dictionary of strings; a class is imported when it is asked for. The shipped names are in
-`metarl_agents/environments/__init__.py`. Installed packages add theirs as entry points of the group
-"metarl_agents.environments".
+`metarl_agents/environments/__init__.py`; those of installed packages are found by `installed.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +10,18 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable
-from functools import cache
-from importlib import metadata
+from functools import partial
 from typing import Any
 
 from metarl_agents.envs.base import Environment
+from metarl_agents.envs.installed import Installed, installed_environments, is_address
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 
 _SHIPPED = "metarl_agents.environments"
-_GROUP = "metarl_agents.environments"
+_ADAPTERS = {
+    "gymnasium": "metarl_agents.envs.adapters.gymnasium:GymnasiumEnvironment",
+    "textarena": "metarl_agents.envs.adapters.textarena:TextArenaEnvironment",
+}
 _addresses: dict[str, str] = {}
 
 
@@ -30,7 +32,7 @@ def register(name: str, address: str) -> None:
         name: what `--env` and `make` will accept.
         address: where the class is; imported when it is first asked for.
     """
-    if not _is_address(address):
+    if not is_address(address):
         raise ConfigError(f'`{address}` is no address of an environment. Write it as "package.module:Class".')
     if not name or ":" in name:
         raise ConfigError(f'`{name}` cannot name an environment: a name is not empty and holds no ":". Choose another.')
@@ -44,24 +46,32 @@ def register(name: str, address: str) -> None:
 
 def registered() -> list[str]:
     """Return the known short names, sorted."""
-    return sorted(_known())
+    return sorted({*_installed(), *_addresses})
 
 
 def resolve(name: str) -> Callable[..., Environment]:
-    """Return the class behind a registered name, or behind an address "package.module:Class"."""
-    if ":" in name:
-        return _load(name)
-    known = _known()
-    if name not in known:
-        raise UnknownEnvironmentError(_unknown(name, sorted(known)))
-    return _load(known[name])
+    """Return what builds the environment of that name.
+
+    Args:
+        name: a registered or installed name, an address "package.module:Class", or "gymnasium:<id>" or
+            "textarena:<id>" for an environment of these libraries.
+    """
+    library, colon, inner = name.partition(":")
+    if colon:
+        return _of_library(library, inner) if library in _ADAPTERS else _load(name)
+    installed = _installed()
+    if name in _addresses:
+        return _load(_addresses[name])
+    if name in installed:
+        return _load_installed(name, installed[name])
+    raise UnknownEnvironmentError(_unknown(name, registered()))
 
 
 def make(name: str, **kwargs: Any) -> Environment:
     """Build one environment object.
 
     Args:
-        name: a registered name, or an address.
+        name: as `resolve` takes it.
         kwargs: for its constructor.
 
     Returns:
@@ -78,31 +88,39 @@ def make(name: str, **kwargs: Any) -> Environment:
     return factory(**kwargs)
 
 
-def _known() -> dict[str, str]:
-    """Return name -> address: entry points, overruled by what was registered in this process."""
+def _installed() -> dict[str, Installed]:
+    """Return what installed packages bring; what was registered in this process overrules it."""
     importlib.import_module(_SHIPPED)
-    return {**_entry_points(), **_addresses}
+    return installed_environments(
+        frozenset(name for name, address in _addresses.items() if address.startswith(f"{_SHIPPED}."))
+    )
 
 
-@cache
-def _entry_points() -> dict[str, str]:
-    return {point.name: point.value for point in metadata.entry_points(group=_GROUP)}
+def _of_library(library: str, inner: str) -> Callable[..., Environment]:
+    if not inner:
+        raise UnknownEnvironmentError(_unknown(library, registered()))
+    return partial(_load(_ADAPTERS[library]), inner)
 
 
-def _is_address(text: str) -> bool:
-    module, _, attribute = text.partition(":")
-    return all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
+def _load_installed(name: str, installed: Installed) -> Callable[..., Environment]:
+    try:
+        return _load(installed.address)
+    except Exception as error:  # whatever a package does when it is imported
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(
+            f'The environment "{name}" of the installed package {installed.package} cannot be loaded: {told}'
+        ) from error
 
 
 def _load(address: str) -> Callable[..., Environment]:
     """Import the class at an address."""
-    if not _is_address(address):
+    if not is_address(address):
         raise ConfigError(f'`{address}` is no address of an environment. Write it as "package.module:Class".')
     module_name, _, attribute = address.partition(":")
     found: Any = _import(module_name, address)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = _did_you_mean(part, [name for name in vars(found) if not name.startswith("_")])
+            near = did_you_mean(part, [name for name in vars(found) if not name.startswith("_")])
             raise ConfigError(
                 f'The module "{module_name}" of `{address}` has no "{attribute}".{near} Check the spelling.'
             )
@@ -128,13 +146,17 @@ def _import(module_name: str, address: str) -> Any:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if name in _ADAPTERS:
+        return f'"{name}" alone is no environment: name one that this library has, as in --env "{name}:<id>".'
     return (
-        f'no environment is called "{name}".{_did_you_mean(name, known)}\nRegistered: {", ".join(known)}. '
-        f'Your own class also works by address: --env "my_package.module:MyEnv".'
+        f'no environment is called "{name}".{did_you_mean(name, known)}\nRegistered: {", ".join(known)}. '
+        f'Your own class also works by address: --env "my_package.module:MyEnv"; a text environment of Gymnasium or '
+        f'TextArena as "gymnasium:<id>" or "textarena:<id>".'
     )
 
 
-def _did_you_mean(word: str, known: list[str]) -> str:
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Return a sentence, led by a blank, that names the known word closest to `word`; empty if none is close."""
     near = difflib.get_close_matches(word, known, n=1)
     return f' Did you mean "{near[0]}"?' if near else ""
 

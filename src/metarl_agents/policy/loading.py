@@ -107,6 +107,20 @@ def enable_gradient_checkpointing(model: Any, *, reentrant: bool = False) -> Non
     enable({"use_reentrant": reentrant})
 
 
+def load_tokenizer(folder: str | Path) -> Any:
+    """Load a tokenizer that was saved without a model, from a local folder.
+
+    Raises:
+        ConfigError: the folder is not there, or holds none.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"there is no tokenizer folder {folder}: it is saved beside what was encoded with it.")
+    with _one_sentence(str(folder), None):
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(str(folder))
+
+
 def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
     """Load (model, tokenizer), a trained adapter included, and turn every failure into one sentence."""
     base, has_adapters = _adapter_base(name)

@@ -7,24 +7,41 @@ answer" (`receive`). Trials advance at their own pace; there are no global phase
     for n = 1 .. N-1:
         stop if episode n-1 succeeded; reflect on it if memory uses reflections; restart; play episode n
 
+Where the environment lives in another process, the machine stops while that works, so that other trials can go on:
+its moves are generators that pause wherever an answer is awaited.
+
 Source: LaMer, arXiv 2512.16848, the meta-RL trial.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment
-from metarl_agents.envs.guard import ProcessEnvironment, call_with_timeout, can_interrupt
+from metarl_agents.envs.guard import call_with_timeout, can_interrupt
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.envs.serving import reach
+from metarl_agents.envs.workers import ProcessEnvironment, WorkerPool
 from metarl_agents.prompting import Page, play_messages, reflect_messages
 from metarl_agents.prompting.messages import Messages, longest_drop
 from metarl_agents.types import Episode, MemoryMode, Outcome, Phase, Response, StepResult, Trial, Turn
+
+Moves = Generator[None, None, Any]
+"""Pauses wherever an environment in another process has work to do; returns what the moves lead to."""
+
+
+class Postponing(Environment):
+    """An environment that is asked first and answers later, so that what many of them wait for is done together."""
+
+    def post(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Ask for a method or attribute; the function that is returned gives the answer, waiting for it if need be."""
+        raise NotImplementedError(f"{type(self).__name__} must define post(self, name, *args, **kwargs).")
 
 
 class TrialRunner:
@@ -39,6 +56,7 @@ class TrialRunner:
         *,
         max_new_tokens: int = 0,
         play_request: str | None = None,
+        wait: bool = True,
     ) -> None:
         """Build the environment and start the first episode.
 
@@ -49,6 +67,7 @@ class TrialRunner:
             config: trial settings.
             max_new_tokens: L_max of the length penalty; needed only where that is on.
             play_request: replaces the wording's request (prompting baselines).
+            wait: False leaves all that concerns the environment to `advance`.
         """
         self.trial = Trial(seed=seed, group=group)
         self.done = False
@@ -58,9 +77,7 @@ class TrialRunner:
         self._reflecting = False
         self._info: dict[str, Any] = {}
         self._env: Environment | None = None
-        started = self._guarded(lambda: self._start(make_env, play_request))
-        if started is not None:
-            self._open_episode(*started)
+        self._go(self._begin(self._first_reset(make_env, play_request)), wait)
 
     # ---- what the rollout asks -------------------------------------------------------------------------------
 
@@ -87,20 +104,32 @@ class TrialRunner:
         window = wording.reflect_history_turns if self._reflecting else wording.history_turns
         return longest_drop(self._episode, window)
 
-    def receive(self, prompt_ids: tuple[int, ...], response: Response, *, shortened: bool = False) -> None:
-        """Take the answer to `messages()` and move on."""
-        if self._reflecting:
-            self._store_reflection(prompt_ids, response, shortened)
-            self._restart()
-        else:
-            self._play(prompt_ids, response, shortened)
+    def receive(
+        self, prompt_ids: tuple[int, ...], response: Response, *, shortened: bool = False, wait: bool = True
+    ) -> None:
+        """Take the answer to `messages()` and move on; without `wait`, `advance` does the moving."""
+        self._go(self._receive(prompt_ids, response, shortened), wait)
 
-    def prompt_does_not_fit(self) -> None:
+    def prompt_does_not_fit(self, *, wait: bool = True) -> None:
         """End the episode, or leave the reflection out, because its prompt exceeds the limit."""
-        if self._reflecting:
-            self._restart()
-        else:
-            self._close_episode(Outcome.OUT_OF_CONTEXT)
+        self._go(self._restart() if self._reflecting else self._close_episode(Outcome.OUT_OF_CONTEXT), wait)
+
+    def advance(self) -> bool:
+        """Move on to where an environment in another process has been asked something, or else to the next prompt.
+
+        Returns:
+            Whether an environment is at work; then call it again, after the other trials' `advance`.
+        """
+        try:
+            next(self._moves)
+        except StopIteration:
+            return False
+        return True
+
+    def _go(self, moves: Moves, wait: bool) -> None:
+        self._moves = moves
+        while wait and self.advance():
+            pass
 
     # ---- playing ---------------------------------------------------------------------------------------------
 
@@ -108,39 +137,55 @@ class TrialRunner:
     def _episode(self) -> Episode:
         return self.trial.episodes[-1]
 
-    def _start(self, make_env: Callable[[], Environment], play_request: str | None) -> tuple[str, dict[str, Any]]:
-        if self._config.env_timeout_s and not can_interrupt():
-            self._env = ProcessEnvironment(make_env, self._config.env_timeout_s)
-        else:
+    def _first_reset(self, make_env: Callable[[], Environment], play_request: str | None) -> Moves:
+        """Build the environment, learn its texts and start its task; return (observation, info)."""
+        if isinstance(make_env, WorkerPool):
             self._env = make_env()
-        wording = self._env.wording
+        elif self._limit and not can_interrupt():
+            self._env = ProcessEnvironment(make_env, self._limit)
+        else:
+            self._env = call_with_timeout(make_env, self._limit)
+        wording = yield from self._ask(_as_it_is, "wording")
         if play_request is not None:
             wording = replace(wording, play_request=play_request)
-        self._page = Page(self._env.describe(), wording, self._memory)
-        return _checked_start(self._env.reset(seed=self.trial.seed))
+        rules = yield from self._ask(_as_it_is, "describe")
+        self._page = Page(rules, wording, self._memory)
+        observation, info = yield from self._ask(_checked_start, "reset", seed=self.trial.seed)
+        self.trial.opponent, self.trial.seat = info.get("opponent"), int(info.get("seat", 0))
+        return observation, info
 
-    def _open_episode(self, observation: str, info: dict[str, Any]) -> None:
-        self._info = info
-        self.trial.episodes.append(Episode(initial_observation=observation, final_observation=observation))
+    def _begin(self, start: Moves) -> Moves:
+        """Open an episode with what `start` returns, unless that fails."""
+        started = yield from self._guarded(start)
+        if started is not None:
+            observation, self._info = started
+            self.trial.episodes.append(Episode(initial_observation=observation, final_observation=observation))
 
-    def _play(self, prompt_ids: tuple[int, ...], response: Response, shortened: bool) -> None:
-        parsed = self._guarded(lambda: (self._env.parse_action(response.text),))
-        if parsed is None:
+    def _receive(self, prompt_ids: tuple[int, ...], response: Response, shortened: bool) -> Moves:
+        if self._reflecting:
+            self._store_reflection(prompt_ids, response, shortened)
+            yield from self._restart()
+        else:
+            yield from self._play(prompt_ids, response, shortened)
+
+    def _play(self, prompt_ids: tuple[int, ...], response: Response, shortened: bool) -> Moves:
+        played = yield from self._guarded(self._act(response.text))
+        if played is None:
             return
-        action = parsed[0]
-        shown: str = self._page.wording.no_action
-        result: StepResult | None = None
-        if action is not None:
-            show = self._page.wording.show_action
-            stepped = self._guarded(lambda: (show(action), _checked_step(self._env.step(action))))
-            if stepped is None:
-                return
-            shown, result = stepped
+        action, shown, result = played
         self._record(prompt_ids, response, shortened, action, shown, result)
         if result is not None and (ending := _outcome(result)) is not None:
-            self._close_episode(ending)
+            yield from self._close_episode(ending)
         elif len(self._episode.turns) >= self._config.max_turns:
-            self._close_episode(Outcome.OUT_OF_TURNS)
+            yield from self._close_episode(Outcome.OUT_OF_TURNS)
+
+    def _act(self, text: str) -> Moves:
+        """Return (action, how it is printed, result); an answer without an action never touches the game."""
+        action = yield from self._ask(_as_it_is, "parse_action", text)
+        if action is None:
+            return None, self._page.wording.no_action, None
+        shown = self._timed(partial(self._page.wording.show_action, action))
+        return action, shown, (yield from self._ask(_checked_step, "step", action))
 
     def _record(
         self,
@@ -178,7 +223,7 @@ class TrialRunner:
         penalty = self._config.invalid_action_penalty if invalid else 0.0
         return (reward - penalty, 0.0) if self._config.penalty_scope == "return" else (reward, penalty)
 
-    def _close_episode(self, outcome: Outcome) -> None:
+    def _close_episode(self, outcome: Outcome) -> Moves:
         self._episode.outcome = outcome
         last = len(self.trial.episodes) >= self._config.num_episodes
         if last or (self._episode.success and self._config.stop_on_success):
@@ -186,7 +231,7 @@ class TrialRunner:
         elif self._memory in (MemoryMode.REFLECTION, MemoryMode.BOTH):
             self._reflecting = True
         else:
-            self._restart()
+            yield from self._restart()
 
     # ---- between episodes ------------------------------------------------------------------------------------
 
@@ -208,34 +253,47 @@ class TrialRunner:
             prompt_shortened=shortened,
         )
 
-    def _restart(self) -> None:
+    def _restart(self) -> Moves:
         self._reflecting = False
-        started = self._guarded(lambda: _checked_start(self._env.restart()))
-        if started is not None:
-            self._open_episode(*started)
+        yield from self._begin(self._ask(_checked_start, "restart"))
 
     def _finish(self) -> None:
         self.done = True
         if self._env is not None:
             env, self._env = self._env, None
-            self._close_quietly(env)
+            # A failing close() must not undo a finished trial.
+            with suppress(Exception):
+                if isinstance(env, ProcessEnvironment):
+                    env.close()
+                else:
+                    self._timed(env.close)
 
-    def _close_quietly(self, env: Environment) -> None:
-        # A failing close() must not undo a finished trial.
-        with suppress(Exception):
-            call_with_timeout(env.close, self._timeout)
+    # ---- the environment -------------------------------------------------------------------------------------
 
     @property
-    def _timeout(self) -> float | None:
-        """Seconds for an alarm; a worker process (outside the main thread) keeps its own time."""
-        return self._config.env_timeout_s if can_interrupt() else None
+    def _limit(self) -> float | None:
+        return self._config.env_timeout_s
 
-    def _guarded(self, call: Callable[[], Any]) -> Any | None:
-        """Run environment code; on an exception, a time-out or nonsense, mark the trial as crashed and return None."""
+    def _timed(self, call: Callable[[], Any]) -> Any:
+        """Run the environment's code in this process, within the time limit where that can be kept."""
+        return call_with_timeout(call, self._limit if can_interrupt() else None)
+
+    def _ask(self, read: Callable[[Any], Any], name: str, /, *args: Any, **kwargs: Any) -> Moves:
+        """Call a method of the environment, or read an attribute, and read the answer; pause while it is awaited."""
+        if isinstance(self._env, (ProcessEnvironment, Postponing)):
+            answer = self._env.post(name, *args, **kwargs)
+            yield
+            return read(answer())
+        return self._timed(lambda: read(reach(self._env, name, *args, **kwargs)))
+
+    def _guarded(self, moves: Moves) -> Moves:
+        """Make moves; on an exception, a time-out or nonsense, mark the trial as crashed and return None."""
         try:
-            return call_with_timeout(call, self._timeout)
+            return (yield from moves)
         except (Exception, SystemExit) as error:  # any failure of a user's environment is ordinary weather
-            self.trial.error = f"{type(error).__name__}: {error}"
+            # Python dresses up a StopIteration that leaves a generator.
+            reason = error.__cause__ if str(error) == "generator raised StopIteration" else error
+            self.trial.error = f"{type(reason).__name__}: {reason}"
             if not self.trial.episodes or self._episode.outcome is not None:
                 # It failed before a new episode opened; what was played before stays as it was.
                 self.trial.episodes.append(Episode(initial_observation=""))
@@ -243,6 +301,10 @@ class TrialRunner:
             self._reflecting = False
             self._finish()
             return None
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
 
 
 def length_penalty(length: int, limit: int, coefficient: float) -> float:

@@ -59,6 +59,7 @@ def tabulate(trials: Sequence[Trial], config: CreditConfig) -> TurnTable:
         gamma_step=config.gamma_step,
         anchor_scope=config.anchor_scope,
         credit_unit=config.credit_unit,
+        by_role=config.normalise_by_role,
     )
 
 

@@ -2,15 +2,17 @@
 
 The very same pages and the very same parser as in training, so a model warmed up on these rows has seen exactly the
 prompts it will be asked. An environment without a player gives parseable answers drawn from its admissible actions:
-they teach the format and nothing else.
+they teach the format and nothing else. What does not live here: what a preset asks for (`warm_start.py`).
 """
 
 from __future__ import annotations
 
+import difflib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment, MakeEnv
@@ -58,16 +60,77 @@ class FormatPlayer:
 
 
 def demonstrate(
-    make_env: MakeEnv, seeds: Sequence[int], config: TrialConfig, encode: Encode, answer_ids: AnswerIds, seed: int
+    make_env: MakeEnv,
+    seeds: Sequence[int],
+    config: TrialConfig,
+    encode: Encode,
+    answer_ids: AnswerIds,
+    seed: int,
+    *,
+    first: int = 0,
+    memory_mix: Sequence[str] = MEMORY_MIX,
+    player: Mapping[str, Any] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of one scripted trial per task seed, memory modes mixed as in `MEMORY_MIX`."""
-    for number, task in enumerate(seeds):
+    """Yield the rows of one scripted trial per task seed, memory modes mixed.
+
+    Args:
+        make_env: builds the environment.
+        seeds: the tasks.
+        config: what a trial is; with one episode its own `memory` is kept.
+        encode: turns a page into ids.
+        answer_ids: turns an answer into ids.
+        seed: decides, with a trial's number, all that the player draws.
+        first: number of the first of these trials, so that parts of a long list give what the whole would.
+        memory_mix: memory modes, each as likely as it is listed often.
+        player: attributes that the environment's player is given.
+
+    Raises:
+        ConfigError: the player has no such attribute, or the environment fails.
+    """
+    for number, task in enumerate(seeds, start=first):
         rng = random.Random(f"{seed}/{number}")
-        mode = rng.choice(MEMORY_MIX) if config.num_episodes > 1 else config.memory
+        mode = rng.choice(memory_mix) if config.num_episodes > 1 else config.memory
         runner = TrialRunner(make_env, task, number, replace(config, memory=mode))
-        yield from _play(runner, make_env, rng, encode, answer_ids)
+        yield from _play(runner, scripted_player(make_env(), player), rng, encode, answer_ids)
         if runner.trial.crashed:
             raise ConfigError(f"the environment failed during scripted play of task {task}: {runner.trial.error}.")
+
+
+def scripted_player(env: Environment, settings: Mapping[str, Any] | None = None) -> Any:
+    """Return the environment's player, or one that knows the answer format only, with some attributes changed.
+
+    Raises:
+        ConfigError: the player has no such attribute.
+    """
+    player = env.player() or FormatPlayer(env)
+    for name, value in (settings or {}).items():
+        public = sorted(known for known in vars(player) if not known.startswith("_"))
+        if name not in public:
+            near = difflib.get_close_matches(name, public, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(public)}."
+            raise ConfigError(f"{type(player).__name__} has no setting `{name}`; {hint}")
+        setattr(player, name, value)
+    return player
+
+
+def pages_and_answers(make_env: MakeEnv, seeds: Sequence[int], config: TrialConfig, **options: Any) -> list[str]:
+    """Return the texts of scripted trials, from which a tokenizer learns the environment's words.
+
+    Args:
+        make_env: builds the environment.
+        seeds: the tasks.
+        config: what a trial is.
+        options: the other arguments of `demonstrate`, `seed` among them.
+    """
+    texts: list[str] = []
+
+    def note(said: Messages | str) -> tuple[int, ...]:
+        texts.extend([said] if isinstance(said, str) else [message["content"] for message in said])
+        return ()
+
+    for _ in demonstrate(make_env, seeds, config, note, note, **options):
+        pass
+    return texts
 
 
 def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> list[Row]:
@@ -92,11 +155,7 @@ def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> l
     return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in loaded]
 
 
-def _play(
-    runner: TrialRunner, make_env: MakeEnv, rng: random.Random, encode: Encode, answer_ids: AnswerIds
-) -> Iterator[Row]:
-    env = make_env()
-    player = env.player() or FormatPlayer(env)
+def _play(runner: TrialRunner, player: Any, rng: random.Random, encode: Encode, answer_ids: AnswerIds) -> Iterator[Row]:
     played = -1
     while not runner.done:
         episodes = runner.trial.episodes

@@ -7,7 +7,9 @@ import sys
 from metarl_agents.cli import is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
+from metarl_agents.evaluation.ratings import format_ratings
 from metarl_agents.evaluation.results import format_table
+from metarl_agents.training.snapshots import read_ratings
 from metarl_agents.training.trainer import TrainResult, train
 
 
@@ -31,8 +33,10 @@ def run_and_report(config: Config) -> int:
 def report(result: TrainResult) -> str:
     """Return the pass@k table and where things are."""
     rows = [row for row in (result.before, result.after) if row is not None]
+    ratings = read_ratings(result.output_dir)
+    opponents = f"{format_ratings(ratings)}\n\n" if ratings else ""
     return (
-        f"\n{format_table(rows)}\n\n"
+        f"\n{format_table(rows)}\n\n{opponents}"
         f"Model:        {result.output_dir}\n"
         f"Curves:       tensorboard --logdir {result.output_dir}\n"
         f"Trajectories: python -m metarl_agents.tracking.viewer {result.output_dir}\n"

@@ -16,6 +16,8 @@ from metarl_agents._version import __version__
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.adapters import merge_adapters, read_saved_weights
+from metarl_agents.tracking.model_card import CARD_FILE, keep_cards
+from metarl_agents.training.card import write_model_card
 from metarl_agents.training.checkpoint import (
     CRITIC_FOLDER,
     check_whole,
@@ -101,6 +103,9 @@ def save_checkpoint(run: Run) -> None:
         write_optimizer(folder, run.sharding, run.schedule)
         if run.accelerator.is_main_process:
             write_progress(folder, run.progress)
+            if run.config.run.load_best_model_at_end and run.progress.best_step == run.progress.step:
+                (folder / CARD_FILE).unlink(missing_ok=True)
+                write_model_card(run, folder, versions())
 
     write_atomically(checkpoint_folder(run.output_dir, run.progress.step), write, run.accelerator)
     if run.accelerator.is_main_process:
@@ -120,6 +125,8 @@ def finish_run(run: Run) -> None:
     staged = run.output_dir / ".final"
     write_atomically(staged, _model_writer(run), run.accelerator)
     if run.accelerator.is_main_process:
+        # peft writes a card of its own, which must not replace one that a person has edited.
+        (staged / CARD_FILE).unlink(missing_ok=True)
         for item in staged.iterdir():
             target = run.output_dir / item.name
             if target.is_dir():
@@ -127,8 +134,26 @@ def finish_run(run: Run) -> None:
             item.replace(target)
         staged.rmdir()
         if run.config.model.merge_and_save:
-            write_atomically(run.output_dir / MERGED, partial(merge_adapters, run.output_dir, run.config.model))
+            write_atomically(run.output_dir / MERGED, partial(_write_merged, run))
+    save_model_card(run)
     run.accelerator.wait_for_everyone()
+
+
+def save_model_card(run: Run) -> None:
+    """Write `README.md` beside the final model, and beside the merged one where there is one.
+
+    `finish_run` writes it with the results before training; once more after the last evaluation, it has both.
+    """
+    if not run.accelerator.is_main_process:
+        return
+    write_model_card(run, run.output_dir, versions())
+    if run.config.model.merge_and_save:
+        write_model_card(run, run.output_dir / MERGED, versions(), is_adapter=False)
+
+
+def _write_merged(run: Run, folder: Path) -> None:
+    merge_adapters(run.output_dir, run.config.model, folder)
+    keep_cards(run.output_dir / MERGED, folder)
 
 
 def _model_writer(run: Run) -> Callable[[Path], None]:
