@@ -29,8 +29,8 @@ Series = dict[str, dict[int, float]]
 _PREFIXES = ("train", "eval")
 _PASS = re.compile(r"pass@(\d+)$")
 # Okabe and Ito's palette, which colour-blind readers can tell apart; shapes repeat what colours say.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v")
 _PANEL_WIDTH, _PANEL_HEIGHT, _MAX_COLUMNS = 4.6, 3.7, 3
 
 
@@ -104,7 +104,7 @@ def draw(methods: dict[str, list[dict[str, Series]]], *, window: int, output: st
         window: logged steps that a training line averages.
         output: the picture; its ending decides the format.
     """
-    plt = _pyplot()
+    plt = load_pyplot()
     columns = 2 if len(methods) == 4 else min(len(methods), _MAX_COLUMNS)
     rows = -(-len(methods) // columns)
     size = (_PANEL_WIDTH * columns, _PANEL_HEIGHT * rows + 0.7)
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _draw_metric(panel: Any, name: str, index: int, runs: Sequence[dict[str, Series]], window: int) -> None:
     """Draw one pass@k of one method: a line with its band, and markers with their bars."""
-    colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     trained = [run["train"][name] for run in runs if run["train"].get(name)]
     if len(trained) == len(runs):
         steps, curves = training_curves(trained, window)
@@ -181,7 +181,7 @@ def _legend(figure: Any, names: Sequence[str], window: int, *, several: bool) ->
     from matplotlib.patches import Patch
 
     colours = [
-        Line2D([], [], color=_COLOURS[i % len(_COLOURS)], marker=_MARKERS[i % len(_MARKERS)], linewidth=2, label=name)
+        Line2D([], [], color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], linewidth=2, label=name)
         for i, name in enumerate(names)
     ]
     kinds: list[Any] = [
@@ -199,7 +199,7 @@ def _episodes(name: str) -> int:
     return int(_PASS.match(name)[1])
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
     """Import matplotlib for files only, without a display."""
     try:
         import matplotlib

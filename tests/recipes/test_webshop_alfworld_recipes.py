@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from metarl_agents import Agent, run_trial
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
+from metarl_agents.policy.loading import shipped_folder
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import PIECES, build_model, build_tokenizer
 from metarl_agents.rollout.runner import TrialRunner
@@ -158,6 +160,23 @@ def test_the_shop_that_is_trained_in_is_none_of_those_the_shipped_model_has_seen
     seen = lessons("webshop").tasks
     assert own.get("catalogue_seed", 0) not in {shop.get("catalogue_seed", 0) for shop in seen}
     assert all(shop | {"catalogue_seed": 0} == own | {"catalogue_seed": 0} for shop in seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ENVS)
+def test_the_shipped_model_speaks_the_format_and_leaves_room_to_learn(env):
+    folder, config = shipped_folder(f"{env}_tiny"), tiny(env).trial
+    assert folder is not None
+    agent, world = Agent.from_pretrained(str(folder)), environment_factory(config)()
+    seeds = evaluation_seeds("test", 24)
+    played = [run_trial(agent, world, seed=seed, num_episodes=3, max_turns=config.max_turns) for seed in seeds]
+    turns = [turn for trial in played for episode in trial.episodes for turn in episode.turns]
+    assert sum(turn.invalid for turn in turns) < 0.02 * len(turns)
+    remarks = [episode.reflection for trial in played for episode in trial.episodes if episode.reflection is not None]
+    # The fit is a short one: now and then it gives an action where a remark is asked for, and is fined for it in training.
+    assert len(remarks) > 15 and sum(remark.invalid for remark in remarks) < 0.1 * len(remarks)
+    shares = [sum(trial.pass_at(attempt) for trial in played) / len(played) for attempt in (1, 3)]
+    assert 0 < shares[0] <= shares[1] < 0.75
 
 
 @pytest.fixture(params=ENVS)

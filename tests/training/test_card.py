@@ -196,7 +196,11 @@ def test_training_leaves_a_card_beside_the_model(tmp_path, small):
     card = (tmp_path / "run" / CARD_FILE).read_text(encoding="utf-8")
     matter, tokens = parsed(card)
     assert matter["library_name"] == "transformers" and "before training" in card
-    assert "after training" in card and "TwoDoors" in shown(tokens) and not (tmp_path / "run" / "checkpoint-2" / CARD_FILE).exists()
+    assert (
+        "after training" in card
+        and "TwoDoors" in shown(tokens)
+        and not (tmp_path / "run" / "checkpoint-2" / CARD_FILE).exists()
+    )
 
 
 def test_the_best_checkpoint_has_a_card_and_an_edited_one_survives_resuming(tmp_path, small, make_model):

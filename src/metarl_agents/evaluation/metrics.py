@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -154,12 +154,19 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
 
 
 def paired_bootstrap(
-    a: ArrayLike, b: ArrayLike, *, resamples: int = 10_000, seed: int = 0, confidence: float = 0.95
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    over_runs: bool = False,
 ) -> PairedDifference:
     """Compare two methods on the same tasks: interval and p-value of the mean difference a - b.
 
     Tasks are resampled and the runs of a task stay together, so the interval speaks of other tasks from the same
-    source, played by these very runs. How far training runs differ is another question: `seed_spread`.
+    source, played by these very runs. With `over_runs`, the runs of each method are resampled too, and the interval
+    speaks of training once more; with few runs it is too narrow rather than too wide, and with one it cannot know.
 
     Args:
         a: (tasks,) or (runs, tasks) outcomes of the first method, booleans or numbers.
@@ -167,6 +174,7 @@ def paired_bootstrap(
         resamples: bootstrap samples; the smallest p-value is 2 / (resamples + 1).
         seed: of the resampling; the same seed gives the same answer.
         confidence: coverage of the percentile interval.
+        over_runs: resample runs as well as tasks.
 
     Returns:
         The difference. Methods with equal outcomes on every task give 0, [0, 0] and p = 1.
@@ -182,7 +190,10 @@ def paired_bootstrap(
         )
     _check_tasks(len(first))
     difference = first - second
-    means = _bootstrap_means(difference, resamples, seed)
+    if over_runs:
+        means = _bootstrap_run_means(np.atleast_2d(a), np.atleast_2d(b), resamples, seed)
+    else:
+        means = _bootstrap_means(difference, resamples, seed)
     # Sums of equal terms in another order differ in their last bits: what is that close to 0 is 0.
     at_most, at_least = np.sum(means <= 1e-12), np.sum(means >= -1e-12)
     p_value = min(1.0, 2 * (1 + min(at_most, at_least)) / (resamples + 1))
@@ -284,13 +295,39 @@ def _per_task(outcomes: ArrayLike) -> NDArray[np.float64]:
 
 
 def _bootstrap_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """Return (resamples,) means of `values` (tasks,) drawn with replacement, in blocks that fit memory."""
+    """Return (resamples,) means of `values` (tasks,) drawn with replacement."""
+    return np.concatenate(
+        [means[:, 0] for means in _resampled(values[:, None], resamples, np.random.default_rng(seed))]
+    )
+
+
+def _bootstrap_run_means(a: ArrayLike, b: ArrayLike, resamples: int, seed: int) -> NDArray[np.float64]:
+    """Return (resamples,) differences of means, with tasks drawn for both methods together and runs for each alone."""
+    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    generator = np.random.default_rng(seed)
+    blocks = []
+    for means in _resampled(np.concatenate([first, second]).T, resamples, generator):
+        of_method = []
+        for of_run in (means[:, : len(first)], means[:, len(first) :]):
+            drawn = generator.integers(0, of_run.shape[1], of_run.shape)
+            of_method.append(np.take_along_axis(of_run, drawn, axis=1).mean(axis=1))
+        blocks.append(of_method[0] - of_method[1])
+    return np.concatenate(blocks)
+
+
+def _resampled(
+    outcomes: NDArray[np.float64], resamples: int, generator: np.random.Generator
+) -> Iterator[NDArray[np.float64]]:
+    """Yield (block, columns) means of `outcomes` (tasks, columns) over tasks drawn with replacement, block by block.
+
+    Tasks with equal outcomes are the same to a mean, so how often each kind was drawn is all that is drawn.
+    """
     if resamples < 1:
         raise ConfigError(f"`resamples` is {resamples}, but must be at least 1.")
-    generator = np.random.default_rng(seed)
-    sizes = [min(_BLOCK, resamples - start) for start in range(0, resamples, _BLOCK)]
-    blocks = [values[generator.integers(0, len(values), (size, len(values)))].mean(axis=1) for size in sizes]
-    return np.concatenate(blocks)
+    kinds, counts = np.unique(outcomes, axis=0, return_counts=True)
+    tasks = len(outcomes)
+    for start in range(0, resamples, _BLOCK):
+        yield generator.multinomial(tasks, counts / tasks, min(_BLOCK, resamples - start)) @ kinds / tasks
 
 
 def _percentiles(means: NDArray[np.float64], confidence: float) -> tuple[float, float]:

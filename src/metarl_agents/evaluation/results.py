@@ -182,14 +182,17 @@ class EvaluationResult:
         if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
             raise ConfigError(f'"{path}" is not an evaluation result: give a file that `to_json` wrote.')
         version = values.pop("version", None)
-        known = {item.name for item in fields(cls)}
-        if version != _VERSION or set(values) != known:
+        return cls.from_values(values, str(path), version)
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any], name: str = "this", version: Any = _VERSION) -> EvaluationResult:
+        """Build a result from its fields as JSON knows them; a ConfigError says by `name` where they stand."""
+        if version != _VERSION or set(values) != {item.name for item in fields(cls)}:
             raise ConfigError(
-                f'"{path}" is an evaluation result of version {version} with fields this version ({_VERSION}) does '
+                f'"{name}" is an evaluation result of version {version} with fields this version ({_VERSION}) does '
                 "not share: evaluate again, or read it with the version that wrote it."
             )
-        values["episode_counts"] = [tuple(pair) for pair in values["episode_counts"]]
-        return cls(**values)
+        return cls(**(values | {"episode_counts": [tuple(pair) for pair in values["episode_counts"]]}))
 
     def _samples(self) -> list[list[bool]]:
         if not self.first_episode_successes:

@@ -38,6 +38,8 @@ class Progress:
     best_step: int | None = None
     baseline: dict[str, Any] = field(default_factory=dict)
     """REINFORCE's running mean."""
+    population: dict[str, Any] = field(default_factory=dict)
+    """The opponents and what is known of them; empty where the run has no population."""
 
 
 def checkpoint_folder(output_dir: Path, step: int) -> Path:

@@ -24,6 +24,8 @@ def log_step(run: Run, trials: list[Trial], credit: Credit, stats: Stats, second
     progress.num_tokens += int(metrics.get("num_tokens", 0))
     progress.num_episodes += int(metrics.get("num_episodes", 0))
     progress.baseline = run.baseline.state_dict()
+    if run.population is not None:
+        metrics |= run.population.record(trials, progress.step, run.sum_over_ranks)
     _explain(run, metrics)
     if progress.step % config.run.logging_steps == 0:
         run.logger.log(progress.step, metrics | _speed(run, metrics, seconds))
@@ -84,6 +86,13 @@ def _explain(run: Run, metrics: dict[str, float]) -> None:
         run.logger.message(
             f"Step {run.progress.step}: the environment failed in {metrics['env/failure_rate']:.1%} of trials; their "
             "groups are left out (`env/failure_rate`; the errors stand in trajectories/*.jsonl)."
+        )
+    if metrics.get("population/failure_rate", 0) > 0 and "opponent" not in said:
+        said.add("opponent")
+        run.logger.message(
+            f"Step {run.progress.step}: a model in the opponent's seat could not answer in "
+            f"{metrics['population/failure_rate']:.1%} of trials; their groups are left out "
+            "(`population/failure_rate`; the errors stand in trajectories/*.jsonl)."
         )
 
 

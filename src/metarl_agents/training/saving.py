@@ -54,7 +54,9 @@ def open_output_dir(config: Config) -> tuple[Path, Path | None]:
     if not checkpoint.is_dir():
         raise CheckpointError(f"there is no checkpoint {checkpoint}: give a `checkpoint-<step>` folder, or `latest`.")
     check_whole(checkpoint)
-    return Path(run.output_dir) if run.output_dir else checkpoint.parent, checkpoint
+    folder = Path(run.output_dir) if run.output_dir else checkpoint.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder, checkpoint
 
 
 def agree_on_output_dir(config: Config, accelerator: Any) -> tuple[Path, Path | None]:

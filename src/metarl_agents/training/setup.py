@@ -39,7 +39,9 @@ from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
 from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress, write_atomically
 from metarl_agents.training.credit import needs_values
+from metarl_agents.training.population import Population
 from metarl_agents.training.saving import describe_run_folder, resume_differences
+from metarl_agents.training.snapshots import open_population
 from metarl_agents.training.warm_start import tiny_policy_on_the_fly
 
 BASE_FOLDER = "base"
@@ -64,6 +66,8 @@ class Run:
     progress: Progress
     watchdog: Watchdog
     baseline: RunningMean = field(default_factory=RunningMean)
+    population: Population | None = None
+    """Whom the agent trains against, where that is not left to the environment."""
     explained: set[str] = field(default_factory=set)
     """What the user has been told once."""
 
@@ -157,6 +161,7 @@ def build_run(
         baseline=baseline,
     )
     _open_folder(run, resumed=resume is not None)
+    run.population = open_population(run, resume)
     return run
 
 

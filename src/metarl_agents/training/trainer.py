@@ -15,7 +15,7 @@ import torch
 from metarl_agents.cli import coerce
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import address_of, environment_factory
+from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.adapters import check_lora_targets
@@ -29,8 +29,9 @@ from metarl_agents.training.batch import TrialBatch, collate
 from metarl_agents.training.credit import Credit, assign_credit, drop_crashed_groups, tabulate
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
-from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint
+from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint, save_model_card
 from metarl_agents.training.setup import Run, build_run
+from metarl_agents.training.snapshots import tend_population
 from metarl_agents.training.update import score_values, update_policy
 from metarl_agents.types import Response, Trial
 
@@ -84,7 +85,8 @@ def train(
     accelerator = start_processes(config.run.collective_timeout_s)
     output_dir, resume = agree_on_output_dir(config, accelerator)
     run = build_run(config, make_env, policy, output_dir, resume, accelerator)
-    with StopRequest() as stop, run.logger, run.watchdog:
+    workers = environment_workers(run.make_env, config.trial)
+    with StopRequest() as stop, run.logger, run.watchdog, workers as run.make_env:
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
         while run.progress.step < config.run.max_steps:
             step = run.progress.step
@@ -97,6 +99,7 @@ def train(
             run.progress.step += 1
             seconds = {"generate": generating, "env": sampled - started - generating, "train": updated - sampled}
             log_step(run, trials, credit, stats, seconds)
+            tend_population(run)
             _validate_if_due(run)
             # Processes agree, so that none waits for another that has left.
             if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
@@ -124,12 +127,18 @@ def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
     # A group never crosses processes, so advantages need no communication.
     seeds = run.tasks.take(step)[accelerator.process_index :: accelerator.num_processes]
     sampling = Sampling.for_training(config)
+    make_env = run.make_env
+    if run.population is not None:
+        rank, world = accelerator.process_index, accelerator.num_processes
+        make_env = run.population.seat(
+            make_env, step, config.trial.tasks_per_step, rank, world, config.trial.env_timeout_s
+        )
     speaker = _TimedSpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
     run.watchdog.enter(f"sampling of step {step + 1}")
     with run.sharding.sampling(run.policy):
         trials = collect_trials(
             speaker,
-            run.make_env,
+            make_env,
             seeds,
             config.trial,
             group_size=config.trial.group_size,
@@ -244,6 +253,7 @@ def _resume_command(output_dir: Path) -> str:
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     finish_run(run)
     after = _evaluate(run, "after")
+    save_model_card(run)  # now with both results
     return TrainResult(run.output_dir, before, after, False, run.progress.step)
 
 

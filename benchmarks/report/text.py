@@ -1,0 +1,152 @@
+"""A report as Markdown: the content of the page, for a file of its own or between two marks of a README.
+
+What lives here: the Markdown, and putting it between the marks. What does not: the pictures (`charts.py`), which
+lie beside as SVG files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.results import lay_out, percent
+from metarl_agents.tracking.markdown import escape, one_line
+from report.model import Block, Report, Row
+from report.page import LONG_LIST, NOTHING, counts, more_cells, more_heads, percents, table_heads
+
+START, END = "<!-- report:start -->", "<!-- report:end -->"
+
+
+def render_text(report: Report, *, pictures: str, level: int = 1) -> str:
+    """Return the Markdown; the same report always gives the same text.
+
+    Args:
+        report: what to show.
+        pictures: relative address of the folder with `picture_name(...)` files.
+        level: of the topmost heading.
+    """
+    parts = [f"{'#' * level} {escape(report.title)}", _bullets(report.header)]
+    for block in report.main:
+        parts += [f"{'#' * (level + 1)} {escape(block.title)}", *_block(block, pictures)]
+    if report.ablations:
+        parts.append(f"{'#' * (level + 1)} Ablations")
+        for block in report.ablations:
+            heading = html.escape(one_line(block.title))
+            parts += [f"<details><summary>{heading}</summary>", *_block(block, pictures), "</details>"]
+    if report.open_parts:
+        parts.append(f"{'#' * (level + 1)} What is not there")
+    for title, lines in report.open_parts:
+        parts += [f"{title}: {len(lines)}", _foldable("All of them", lines)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def picture_name(block: Block, number: int) -> str:
+    """Return the name of the file of a block's picture; blocks of different names never share one."""
+    stem = re.sub(r"[^a-z0-9_]+", "-", block.name.lower()).strip("-")
+    if stem != block.name:
+        stem = f"{stem}-{hashlib.sha256(block.name.encode('utf-8', 'backslashreplace')).hexdigest()[:6]}".strip("-")
+    return f"{stem}-{number + 1}.svg"
+
+
+def put_between_marks(readme: str, text: str, name: str) -> str:
+    """Return a README with what stands between its two marks replaced.
+
+    Raises:
+        ConfigError: the marks are not there, once each and in order.
+    """
+    if readme.count(START) != 1 or readme.count(END) != 1 or readme.index(START) > readme.index(END):
+        raise ConfigError(
+            f"{name} must hold the lines {START} and {END}, once each and in this order: put them where the report "
+            "belongs."
+        )
+    line = "\r\n" if "\r\n" in readme else "\n"
+    head, _, rest = readme.partition(START)
+    tail = rest.partition(END)[2]
+    inside = text.strip().replace("\n", line)
+    return f"{head}{START}{line}{line}{inside}{line}{line}{END}{tail}"
+
+
+def rewrite_readme(path: Path, text: str) -> None:
+    """Replace what stands between the marks of a README, whole or not at all.
+
+    Raises:
+        ConfigError: the file is not there, or the marks are not.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            old = file.read()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path} ({error.strerror}): give the README with `--readme`.") from None
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    unfinished.write_text(put_between_marks(old, text, str(path)), encoding="utf-8", newline="")
+    os.replace(unfinished, path)
+
+
+def _block(block: Block, pictures: str) -> list[str]:
+    if not any(row.pass_at for row in block.rows):
+        reasons = _bullets(f"{row.label}: {row.remark}" for row in block.rows if row.absence == "failed")
+        return [f"No row has numbers yet (planned: {len(block.rows)}).", reasons]
+    parts = [escape(block.about), _main_table(block)]
+    if any(row.published for row in block.rows):
+        parts.append(f"Paper: {escape(block.source or 'published numbers')}.")
+    parts.append(_bullets(f"{row.label}: {row.remark}" for row in block.rows if row.remark))
+    parts += [_foldable("Differences", block.differences), _pictures(block, pictures), _more_table(block)]
+    return [*parts, _bullets(block.conditions)]
+
+
+def _foldable(title: str, lines: Sequence[str]) -> str:
+    if len(lines) <= LONG_LIST:
+        return _bullets(lines)
+    return f"<details><summary>{title} ({len(lines)})</summary>\n\n{_bullets(lines)}\n\n</details>"
+
+
+def _main_table(block: Block) -> str:
+    heads = table_heads(block)
+    rows = [[_label(row), *_main_cells(row, block)] for row in block.rows]
+    return lay_out(["percent solved", *heads], rows, markdown=True)
+
+
+def _main_cells(row: Row, block: Block) -> list[str]:
+    shown = [percent(n.value, None if n.low is None else (n.low, n.high)) for n in row.pass_at]
+    shown = [f"**{cell}**" for cell in shown] if row.is_best else shown
+    gap = NOTHING if shown else escape(row.absence, bars=False)
+    cells = shown + [gap] * (block.num_episodes - len(shown))
+    published = [percents(row.published)] if any(other.published for other in block.rows) else []
+    return [*cells, *published, *counts(row)]
+
+
+def _label(row: Row) -> str:
+    label = escape(row.label, bars=False)
+    return f"**{label}**" if row.is_best else label
+
+
+def _more_table(block: Block) -> str:
+    heads = more_heads(block)
+    rows = [
+        [_label(row), *(escape(cell, bars=False) for cell in more_cells(row, block))]
+        for row in block.rows
+        if row.pass_at or row.effort
+    ]
+    return (
+        lay_out(["method", *(escape(head, bars=False) for head in heads)], rows, markdown=True)
+        if heads and rows
+        else ""
+    )
+
+
+def _pictures(block: Block, folder: str) -> str:
+    """Show the pictures by address; what they say stands in their alternative text."""
+    lines = []
+    for number, chart in enumerate(block.charts):
+        address = f"{folder.rstrip('/')}/{picture_name(block, number)}"
+        lines.append(f"![{escape(chart.summary())}]({address})")
+    return "\n\n".join(lines)
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"* {escape(line)}" for line in lines)

@@ -1,0 +1,179 @@
+"""The games' recipes: their presets fit, remembering pays in them, prompts are short, a step learns."""
+
+import importlib.util
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from metarl_agents.config import Config
+from metarl_agents.envs.factory import environment_factory
+from metarl_agents.evaluation import EvaluationResult
+from metarl_agents.evaluation.game_values import role_values
+from metarl_agents.evaluation.games import SMALLEST_GAP, game_row, summarise
+from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
+from metarl_agents.rollout.runner import TrialRunner
+from metarl_agents.rollout.tasks import evaluation_seeds
+from metarl_agents.training.demonstrations import pages_and_answers, scripted_player
+from metarl_agents.training.warm_start import WarmStartPreset
+from metarl_agents.types import Response
+
+ROOT = Path(__file__).parents[2]
+GAMES = ("matrix_game", "kuhn", "tictactoe")
+
+
+def settings(env, preset):
+    return yaml.safe_load((ROOT / f"recipes/configs/{env}/{preset}.yaml").read_text(encoding="utf-8"))
+
+
+def tiny(env):
+    return Config.from_flat(settings(env, "tiny"))
+
+
+def module_of(name):
+    spec = importlib.util.spec_from_file_location(f"{name}_of_games", ROOT / f"recipes/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def played(config, seed, **player_settings):
+    """Let the game's scripted player play a trial of a preset."""
+    runner, begun, rng = TrialRunner(environment_factory(config), seed, 0, config), -1, random.Random(seed)
+    player = scripted_player(environment_factory(config)(), player_settings)
+    while not runner.done:
+        episodes = runner.trial.episodes
+        if runner.reflecting:
+            text = player.reflect(episodes[-1], rng)
+        else:
+            if begun != len(episodes):
+                begun = len(episodes)
+                player.start_episode([episode.reflection.action for episode in episodes[:-1]], rng)
+            text = player.act(episodes[-1].final_observation, rng)
+        runner.receive((), Response((), text))
+    assert runner.trial.error is None, runner.trial.error
+    return runner.trial
+
+
+@pytest.mark.parametrize("env", GAMES)
+@pytest.mark.parametrize("preset", ["tiny", "qwen3_4b"])
+def test_every_preset_is_made_of_known_settings_and_plays_all_its_episodes(env, preset):
+    config = Config.from_flat(settings(env, preset))
+    config.check()
+    assert config.trial.env == env and config.trial.num_episodes == 3 and config.trial.stop_on_success is False
+    world = environment_factory(config.trial)()
+    roles = {world.seating.of(seed) for seed in evaluation_seeds("validation", config.run.eval_validation_tasks)}
+    assert len(roles) == 2 * len(world.seating.opponents), "validation meets everybody in both seats"
+
+
+@pytest.mark.parametrize("env", ["kuhn", "tictactoe"])
+def test_the_language_model_presets_are_the_published_settings(env):
+    published = {"num_episodes": 3, "group_size": 8, "tasks_per_step": 16, "max_steps": 150, "memory": "reflection"}
+    published |= {"gamma_step": 0.95, "gamma_traj": 0.6, "learning_rate": 1e-6, "return_mode": "differential"}
+    published |= {"beta": 0.1, "length_penalty": 2.0, "enable_thinking": True, "max_prompt_tokens": 4096}
+    published |= {
+        "kuhn": {"max_turns": 6, "max_new_tokens_per_turn": 4096, "invalid_action_penalty": 2.0},
+        "tictactoe": {"max_turns": 8, "max_new_tokens_per_turn": 3072, "invalid_action_penalty": 0.5},
+    }[env]
+    found = settings(env, "qwen3_4b")
+    assert {name: found.get(name) for name in published} == published
+
+
+@pytest.mark.parametrize("env", ["matrix_game", "kuhn"])
+def test_every_opponent_of_a_tiny_preset_can_be_exploited(env):
+    config = tiny(env).trial
+    roles = [(opponent.name, seat) for opponent in environment_factory(config)().seating.opponents for seat in (0, 1)]
+    values = role_values(config, roles)
+    assert set(values) == set(roles) and all(value.gap > SMALLEST_GAP for value in values.values())
+
+
+def test_no_choice_is_a_better_first_guess_than_another_in_the_tiny_matrix_game():
+    world = environment_factory(tiny("matrix_game").trial)()
+    first = dict.fromkeys(world.rules.actions, 0.0)
+    for opponent, share in zip(world.seating.opponents, world.seating.shares, strict=True):
+        for action, chance in opponent.mix(opponent.start(0), 0).items():
+            first[action] += share * chance
+    assert list(first.values()) == pytest.approx([1 / 3] * 3)
+
+
+def test_in_the_tiny_matrix_game_only_who_heeds_its_remarks_gets_far():
+    config = tiny("matrix_game").trial
+    scale = environment_factory(config)().reward_scale
+    shares = {}
+    for heed in (0.0, 1.0):
+        rows = [game_row(played(config, s, heed=heed), config, scale) for s in evaluation_seeds("test", 90)]
+        values = role_values(config, {(row["opponent"], row["seat"]) for row in rows})
+        shares[heed] = [found["exploited"].mean for found in summarise(rows, values)[0]["episodes"]]
+    assert shares[0.0][0] < 0.35 and shares[0.0][2] < 0.4, "neither is the first game easy, nor are later ones as such"
+    assert shares[1.0][0] == shares[0.0][0] and shares[1.0][2] > shares[0.0][2] + 0.3
+
+
+@pytest.mark.parametrize("env", GAMES)
+def test_the_tiny_presets_speak_briefly_so_that_a_cpu_can_follow(env):
+    config = tiny(env)
+    make_env = environment_factory(config.trial)
+    seeds = evaluation_seeds("validation", 30)
+    tokenizer = build_tokenizer(frequent_pieces(pages_and_answers(make_env, seeds, config.trial, seed=0), at_least=1))
+    lengths = [len(tokenizer.encode(text)) for text in pages_and_answers(make_env, seeds, config.trial, seed=1)]
+    assert sum(lengths) / len(lengths) < 40
+    # The chat template adds three tokens; half of the limit of an answer is free of length penalty.
+    assert max(lengths[0::2]) + 3 <= config.sampling.max_prompt_tokens
+    assert sorted(lengths[1::2])[int(0.9 * len(lengths[1::2]))] <= config.sampling.max_new_tokens_per_turn / 2
+
+
+@pytest.mark.parametrize("env", GAMES)
+def test_the_warm_start_teaches_the_recipes_own_kind_of_game_to_a_small_model(env):
+    preset, recipe = WarmStartPreset.from_mapping(settings(env, "warm_start_tiny")), tiny(env).trial
+    assert (preset.env, preset.wording, preset.num_episodes) == (env, recipe.wording, recipe.num_episodes)
+    assert preset.max_turns >= recipe.max_turns and sum(steps for steps, _ in preset.stages) <= 2000
+    scripted_player(preset.worlds(0)[0](), preset.player)
+    rules = {environment_factory(preset.worlds(kind)[1])().game for kind in range(len(preset.tasks))}
+    assert environment_factory(recipe)().game in rules
+    model = build_model(build_tokenizer(f"w{number}" for number in range(60)), **preset.model)
+    assert sum(weight.numel() for weight in model.parameters()) <= 0.45e6
+
+
+@pytest.fixture(params=GAMES)
+def game(request, tmp_path):
+    """A game's name, and the folder of a model that knows its words but nothing else."""
+    config = tiny(request.param).trial
+    pages = pages_and_answers(environment_factory(config), evaluation_seeds("validation", 8), config, seed=0)
+    tokenizer = build_tokenizer(frequent_pieces(pages))
+    Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer).save(tmp_path / "model")
+    return request.param, tmp_path / "model"
+
+
+def call(monkeypatch, module, flags):
+    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *words])
+    return module.main()
+
+
+def test_a_step_of_the_recipe_samples_updates_and_saves(game, tmp_path, monkeypatch):
+    env, model = game
+    flags = {"model_name_or_path": model, "output_dir": tmp_path / "run", "max_steps": 1, "eval_tasks": 2}
+    flags |= {"tasks_per_step": 1, "group_size": 2, "max_turns": 2, "max_new_tokens_per_turn": 6, "report_to": "none"}
+    assert call(monkeypatch, module_of(f"train_{env}"), flags) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (step,) = [line["metrics"] for line in lines if line["prefix"] == "train"]
+    assert step["update/steps"] == 1 and step["sampling/logp_difference/max"] < 1e-3
+    kept = EvaluationResult.from_json(tmp_path / "run" / "eval" / "after.json").meta["games"]["rows"]
+    assert len(kept) == 2 and all(len(row["payoffs"]) == 3 for row in kept)
+
+
+def test_an_evaluation_prints_the_games_block_and_keeps_opponent_seat_and_payoffs(game, tmp_path, monkeypatch, capsys):
+    env, model = game
+    other = {"matrix_game": "mostly_rock", "kuhn": "equilibrium", "tictactoe": "perfect"}[env]
+    flags = {"model_name_or_path": model, "env": env, "wording": "compact", "eval_tasks": 4, "eval_samples": 0}
+    flags |= {"max_turns": 2, "max_new_tokens_per_turn": 4, "opponents": other, "output": tmp_path / "result.json"}
+    flags |= {"env_kwargs": "{rounds: 2}"} if env == "matrix_game" else {}
+    assert call(monkeypatch, module_of("evaluate"), flags) == 0
+    text = capsys.readouterr().out
+    assert f"{other}, first" in text and "all, second" in text and "episode 3" in text and "floor" in text
+    games = EvaluationResult.from_json(tmp_path / "result.json").meta["games"]
+    assert {row["opponent"] for row in games["rows"]} == {other} and games["summary"][0]["n"] == 4
+    assert {(value["opponent"], value["seat"]) for value in games["exact"]} == {(other, 0), (other, 1)}
