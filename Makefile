@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu report format lint clean
+.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu bench bench-speed report format lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -45,6 +45,12 @@ test-slow: $(READY)  ## the learning runs and other tests of minutes
 
 test-gpu: $(READY)  ## the tests that need an accelerator
 	$(BIN)/python -m pytest -m gpu
+
+bench: $(READY)  ## the success tables: print them from what is there, then run what is missing (PRESET=smoke, cpu, gpu)
+	$(BIN)/python benchmarks/run.py --preset $(PRESET)
+
+bench-speed: $(READY)  ## speed of rollout, update and iteration beside other loops, and steps a second of the environments
+	$(BIN)/python benchmarks/speed.py
 
 report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run
 	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories

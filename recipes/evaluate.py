@@ -3,12 +3,14 @@ r"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independe
     python recipes/evaluate.py --model_name_or_path runs/minesweeper-20260101-120000
     python recipes/evaluate.py --model_name_or_path Qwen/Qwen3-4B --env minesweeper --agent reflexion
     python recipes/evaluate.py --model_name_or_path runs/my_run --env_kwargs '{size: 6, mines: 4}'
+    python recipes/evaluate.py --model_name_or_path runs/kuhn --opponents "cfr equilibrium" --num_episodes 10
     accelerate launch --config_file recipes/accelerate_configs/multi_gpu.yaml recipes/evaluate.py \
         --model_name_or_path runs/my_run
 
 A run's folder brings its environment, trial settings and token limits along; flags win. The result goes to
 `eval/evaluate-<label>.json` inside a local model folder, or to `--output`. The tasks are the same whatever `--seed`
-says, and so are the draws; the seed decides how the built-in model is taught where none is shipped.
+says, and so are the draws; the seed decides how the built-in model is taught where none is shipped. Of games all
+episodes are played, and tables by episode, opponent and seat follow; `--opponents` names others than the run's own.
 """
 
 from __future__ import annotations
@@ -27,14 +29,19 @@ TINY_PRESET = Path(__file__).parent / "configs" / "minesweeper" / "tiny.yaml"
 
 def main() -> int:
     config, extras = parse_with_extras(None, _parser(), _defaults)
+    from metarl_agents.evaluation.games import exam_settings
     from metarl_agents.policy.loading import check_model_name
 
     check_model_name(config.model)
+    config.trial = exam_settings(config.trial, config.population.opponents)
     result, is_main = _evaluate(config, extras)
     if is_main:
+        from metarl_agents.evaluation.games import examine_games, format_games
         from metarl_agents.evaluation.results import format_table
 
         print(f"\n{format_table([result])}")
+        if (games := examine_games(result, config.trial)) is not None:
+            print(f"\n{format_games(games)}")
         output = _output(config, extras["output"], result.label)
         if output is not None:
             result.to_json(output)

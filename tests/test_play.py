@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from metarl_agents import play
+from metarl_agents.config import TrialConfig
 from metarl_agents.environments.two_doors import TwoDoors
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 from metarl_agents.policy.policy import Policy
@@ -150,6 +151,8 @@ def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise():
         (["--model", "./nothing"], ConfigError, "no model folder"),
         (["--model", "tiny", "--max_turn", "3"], ConfigError, "--max_turn"),
         (["--model", "tiny", "--seed", "-1"], ConfigError, "at least 0"),
+        (["two_doors", "--model", "tiny", "--opponent", "own"], ConfigError, "two_doors is no game"),
+        (["kuhn", "--model", "tiny", "--opponent", "agressive"], ConfigError, "agressive"),
     ],
 )
 def test_a_wrong_command_is_answered_with_one_sentence(flags, error, message):
@@ -164,3 +167,80 @@ def test_a_person_who_stops_it_sees_no_traceback(model, monkeypatch, capsys):
     monkeypatch.setattr(TwoDoors, "parse_action", interrupted)
     assert play.main(["two_doors", "--model", str(model), "--max_new_tokens_per_turn", "2"]) == 130
     assert capsys.readouterr().out.endswith("Stopped.\n")
+
+
+# A person in the opponent's seat.
+
+
+@pytest.fixture
+def sit_down(model, monkeypatch, capsys):
+    """Play a game against a model that gives one answer; return (status, what was shown before the record, the record)."""
+
+    def sit(typed, says, *flags):
+        answer = Response((1,), f"<action>{says}</action>")
+        monkeypatch.setattr(Policy, "generate", lambda self, prompts, *_, **__: [answer for _ in prompts])
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        status = play.main([*flags, "--model", str(model), "--wording", "compact"])
+        before, _, record = capsys.readouterr().out.partition("What the model read and wrote:")
+        return status, before, record
+
+    return sit
+
+
+def test_in_a_game_a_person_takes_the_opponents_seat(sit_down):
+    status, before, record = sit_down("pass\nbet\nbet\n", "bet", "kuhn")
+    assert status == 0 and "You are playing Kuhn poker" in before
+    assert "Game 1 is over: you get -1, the model +1." in before
+    assert before.count("== Game ") == 3 and before.count("Your move (pass bet):") == 3
+    ends = [line for line in before.splitlines() if "is over" in line]
+    assert len(ends) == 3 and ends[1].endswith(ends[2][-26:]), "the same answer to the same deal ends alike"
+    assert record.count("Action: bet") == 3 and "== Attempt 3 of 3 " in record
+
+
+def test_a_person_never_sees_the_models_card_before_the_end(sit_down):
+    _, before, record = sit_down("bet\n" * 3, "bet", "kuhn")
+    # In the first test task the model acts first; its pages begin with that word.
+    assert "last " in before and not any(f"first {card}:" in before for card in "JQK")
+    assert any(f"first {card}:" in record for card in "JQK")
+
+
+def test_a_person_chooses_without_knowing_the_models_choice(sit_down):
+    flags = ("matrix_game", "--env_kwargs", "{rounds: 1}", "--num_episodes", "1")
+    _, before, _ = sit_down("rock\n", "paper", *flags)
+    game = before[before.index("== Game 1") :]
+    assert game.splitlines()[1:] == [
+        "start",
+        "Your move (rock paper scissors): The model's last action: paper. Game 1 is over: you get -1, the model +1.",
+        "",
+        "That was all. ",
+    ]
+
+
+def test_what_cannot_be_played_is_asked_again(sit_down):
+    _, before, _ = sit_down("fold\n\nbet\n", "bet", "kuhn", "--num_episodes", "1")
+    assert before.count("Your move") == 3 and '"fold" cannot be played here.' in before
+
+
+def test_a_model_without_a_move_leaves_the_game_unfinished(sit_down):
+    _, before, record = sit_down("", "fold", "kuhn", "--max_turns", "2", "--num_episodes", "2")
+    assert [f"Game {number} stays unfinished" in before for number in (1, 2)] == [True, True]
+    assert "out of turns" in record
+
+
+def test_a_person_who_leaves_ends_the_game(sit_down):
+    status, before, record = sit_down("bet\n", "bet", "kuhn")
+    assert status == 130 and before.endswith("Stopped.\n") and record == ""
+
+
+def test_other_opponents_are_watched_as_ever(sit_down):
+    status, shown, record = sit_down("", "bet", "kuhn", "--opponent", "aggressive")
+    assert status == 0 and "opponents ['aggressive']" in shown and record == ""
+    assert shown.count("Action: bet") == 3, "a win does not end the trial"
+    assert sit_down("", "bet", "kuhn", "--opponent", "own")[0] == 0
+
+
+def test_only_a_person_is_seated_for_a_person():
+    trial = TrialConfig(env="kuhn", env_kwargs={"opponent": "random"})
+    assert [play.against(trial, name)[1] for name in (None, "human", "own", "cfr")] == [True, True, False, False]
+    assert play.against(trial, "own")[0].env_kwargs == {"opponent": "random"}
+    assert play.against(TrialConfig(env="two_doors"), None) == (TrialConfig(env="two_doors"), False)

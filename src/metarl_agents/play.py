@@ -1,10 +1,13 @@
-"""Watch an agent play one trial in the terminal.
+"""Watch an agent play one trial in the terminal, or play a game against it.
 
     python -m metarl_agents.play --model runs/minesweeper-20260101-120000
     python -m metarl_agents.play minesweeper --model tiny --seed 3
     python -m metarl_agents.play my_package.my_env:MyEnv --model Qwen/Qwen3-4B --num_episodes 2
+    python -m metarl_agents.play kuhn --model runs/kuhn-20260101-120000                         # you against the model
+    python -m metarl_agents.play kuhn --model runs/kuhn-20260101-120000 --opponent aggressive   # watch it
 
-A run's folder brings its own environment and trial settings along; flags win. `--seed N` shows the N-th test task.
+A run's folder brings its own environment and trial settings along; flags win. `--seed N` shows the N-th test task. In a
+game you take the opponent's seat, and see what the model has read and written when all is over.
 """
 
 from __future__ import annotations
@@ -13,11 +16,16 @@ import argparse
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TextIO
 
 from metarl_agents.cli import build_parser, parse_with_extras, run_cli, run_settings, trial_defaults
-from metarl_agents.config import Config
+from metarl_agents.config import Config, TrialConfig
+from metarl_agents.envs.games import GameEnvironment, HumanOpponent
+from metarl_agents.envs.games.seating import Seating
 from metarl_agents.errors import ConfigError
+from metarl_agents.types import StepResult
 
 SETTINGS = (
     "env_kwargs",
@@ -42,6 +50,7 @@ TINY_SETTINGS: dict[str, Any] = {
     "max_new_tokens_per_turn": 24,
 }
 """What the built-in tiny model knows."""
+HUMAN, OWN = "human", "own"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     if extras["task"] < 0 or (extras["delay"] or 0) < 0:
         raise ConfigError("`seed` and `delay` must be at least 0: set them accordingly.")
     try:
-        return _play(config, extras["task"], extras["delay"])
+        return _play(config, extras["task"], extras["delay"], extras["opponent"])
     except KeyboardInterrupt:
         sys.stdout.write("\nStopped.\n")
         return 130
@@ -69,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", dest="model_name_or_path", metavar="X", help="run folder, hub name, or `tiny`")
     parser.add_argument("--temperature", dest="eval_temperature", metavar="X", help="0 = greedy [0.7]")
     parser.add_argument("--seed", dest="task", type=int, default=0, metavar="N", help="which test task [0]")
+    parser.add_argument(
+        "--opponent", metavar="X", help=f"games: `{HUMAN}` = you, `{OWN}` = the settings', or a name [{HUMAN}]"
+    )
     parser.add_argument("--delay", type=float, metavar="S", help="seconds after each turn [0.3 in a terminal]")
     return parser
 
@@ -80,9 +92,10 @@ def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
     return {"model_name_or_path": model, **trial_defaults(preset, flags)}
 
 
-def _play(config: Config, task: int, delay: float | None) -> int:
+def _play(config: Config, task: int, delay: float | None, opponent: str | None) -> int:
     from metarl_agents.envs.factory import environment_factory, tiny_model_name
 
+    config.trial, is_human = against(config.trial, opponent)
     make_env = environment_factory(config.trial)
     env = make_env()
     # torch is imported from here on, after everything that can be checked without it.
@@ -99,27 +112,144 @@ def _play(config: Config, task: int, delay: float | None) -> int:
     fit_context(config, policy)
     agent = Agent(policy, Sampling.for_evaluation(config), max_prompt_tokens=config.sampling.max_prompt_tokens)
     agent.to_accelerator()
-    seed = evaluation_seeds("test", 1)[0] + task
-    screen = Screen(sys.stdout, num_episodes=config.trial.num_episodes)
-    pause = (0.3 if sys.stdout.isatty() else 0.0) if delay is None else delay
+    trial = config.trial
+    screen = Screen(sys.stdout, num_episodes=trial.num_episodes)
     screen.header(_headline(config, task), _facts(config, agent.sampling.describe()))
+    table = PersonsTable(env, sys.stdout, trial.num_episodes) if is_human else None
+    if table is not None:
+        sys.stdout.write(f"\n{_rules(trial)}\n")
+    played = run_trial(
+        agent,
+        table or env,
+        evaluation_seeds("test", 1)[0] + task,
+        num_episodes=trial.num_episodes,
+        max_turns=trial.max_turns,
+        memory=trial.memory,
+        stop_on_success=trial.stop_on_success,
+        on_turn=_shows(screen, delay) if table is None else None,
+        # A person may think as long as they like.
+        **({"env_timeout_s": None} if is_human else {}),
+    )
+    if table is not None:
+        table.leave()
+        for _, _, turn in played.rows():
+            screen.turn(played, turn)
+    screen.verdict(played)
+    env.close()
+    return 0
+
+
+def _shows(screen: Any, delay: float | None) -> Callable[[Any, Any], None]:
+    """Return what writes each turn to the screen and pauses."""
+    pause = (0.3 if sys.stdout.isatty() else 0.0) if delay is None else delay
 
     def on_turn(trial: Any, turn: Any) -> None:
         screen.turn(trial, turn)
         time.sleep(pause)
 
-    trial = run_trial(
-        agent,
-        env,
-        seed,
-        num_episodes=config.trial.num_episodes,
-        max_turns=config.trial.max_turns,
-        memory=config.trial.memory,
-        on_turn=on_turn,
-    )
-    screen.verdict(trial)
-    env.close()
-    return 0
+    return on_turn
+
+
+def against(trial: TrialConfig, opponent: str | None) -> tuple[TrialConfig, bool]:
+    """Return the settings of a trial with the opponent that was asked for, and whether that is a person.
+
+    In a game all episodes are played, whoever wins.
+
+    Args:
+        trial: the settings.
+        opponent: `human`, `own` (whom the settings name), another name that the game knows, or None for the default: a
+            person in a game.
+
+    Raises:
+        ConfigError: an opponent is named where there is none, or the game does not know it.
+    """
+    from metarl_agents.envs.factory import environment_factory
+    from metarl_agents.evaluation.game_values import facing
+
+    env = environment_factory(trial)()
+    if not isinstance(env, GameEnvironment):
+        if opponent is not None:
+            raise ConfigError(f"`opponent` is {opponent}, but {trial.env} is no game: leave `--opponent` out.")
+        return trial, False
+    opponent = opponent or HUMAN
+    named = {} if opponent in (HUMAN, OWN) else {"env_kwargs": facing(trial.env_kwargs, [opponent])}
+    return replace(trial, stop_on_success=False, **named), opponent == HUMAN
+
+
+def _rules(trial: TrialConfig) -> str:
+    """Return the rules in the wording for those who do not know them."""
+    from metarl_agents.envs.factory import environment_factory
+
+    return environment_factory(replace(trial, wording="paper"))().describe()
+
+
+class PersonsTable:
+    """A game in which a person takes the opponent's seat; it shows what that seat may know, and nothing else.
+
+    Args:
+        env: the game, with two seats.
+        out: where to write; answers are read from standard input.
+        num_games: games of a trial.
+    """
+
+    def __init__(self, env: GameEnvironment, out: TextIO, num_games: int):
+        if len(env.game.players) != 2:
+            raise ConfigError("a person can sit at games for two only: watch this one with `--opponent own`.")
+        env.seating = Seating((HumanOpponent(self._ask),), (1.0,), env.seating.seats)
+        self._env, self._out, self._num_games = env, out, num_games
+        self._games, self._is_open, self._earned = 0, False, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the game has."""
+        return getattr(self._env, name)
+
+    def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
+        """Begin the first game."""
+        self._open()
+        return self._env.reset(seed=seed)
+
+    def restart(self) -> tuple[str, dict[str, Any]]:
+        """Begin the next game."""
+        self._open()
+        return self._env.restart()
+
+    def step(self, action: Any) -> StepResult:
+        """Play the model's action, ask the person, and tell the end.
+
+        The action itself is told at the end only: in some games the person must not know it before answering.
+        """
+        result = self._env.step(action)
+        self._earned += sum(result.info["rewards"].values()) / self._env.reward_scale
+        if result.terminated:
+            self._is_open = False
+            self._out.write(
+                f"The model's last action: {action}. Game {self._games} is over: you get {self._earned:+g}, the model "
+                f"{result.info['payoff']:+g}.\n"
+            )
+        return result
+
+    def leave(self) -> None:
+        """Say that the record follows."""
+        self._tell_unfinished()
+        self._out.write("\nThat was all. What the model read and wrote:\n")
+
+    def _open(self) -> None:
+        self._tell_unfinished()
+        self._games, self._is_open, self._earned = self._games + 1, True, 0.0
+        self._out.write(f"\n== Game {self._games} of {self._num_games} ==\n")
+
+    def _tell_unfinished(self) -> None:
+        if self._is_open:
+            self._out.write(f"Game {self._games} stays unfinished: the model found no move.\n")
+        self._is_open = False
+
+    def _ask(self, page: str) -> str:
+        self._out.write(page)
+        self._out.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise KeyboardInterrupt  # nobody is there to answer
+        return line
 
 
 def _headline(config: Config, task: int) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.base import MakeEnv
+from metarl_agents.envs.factory import environment_workers, in_process
+from metarl_agents.evaluation.games import games_record
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -65,11 +67,11 @@ def evaluate(
     own = seeds[rank::world]
     sampling = Sampling.for_evaluation(config)
 
-    def play(trial: TrialConfig, group_size: int, stream: int) -> list[Trial]:
+    def play(build: MakeEnv, trial: TrialConfig, group_size: int, stream: int) -> list[Trial]:
         speaker = PolicySpeaker(policy, sampling, EVALUATION_STREAM, stream, rank)
         return collect_trials(
             speaker,
-            make_env,
+            build,
             own,
             trial,
             group_size=group_size,
@@ -78,12 +80,13 @@ def evaluate(
             play_request=play_request,
         )
 
-    trials = play(config.trial, 1, 0)
-    if on_trials is not None:
-        on_trials(trials)
     # First episodes only: memory cannot matter, so nothing is written between episodes.
     single = replace(config.trial, num_episodes=1, memory="none")
-    sampled = play(single, samples, 1) if samples else []
+    with environment_workers(make_env, config.trial) as build:
+        trials = play(build, config.trial, 1, 0)
+        if on_trials is not None:
+            on_trials(trials)
+        sampled = play(build, single, samples, 1) if samples else []
     if on_played is not None:
         on_played()
     grouped = [sampled[index * samples : (index + 1) * samples] for index in range(len(own))] if samples else None
@@ -99,10 +102,13 @@ def evaluate(
         memory=MemoryMode(config.trial.memory).value,
         sampling=sampling.describe(),
         split=split,
-        winnable_share=winnable_share(make_env, seeds, config.trial.max_turns),
+        winnable_share=winnable_share(in_process(make_env), seeds, config.trial.max_turns),
         seconds=time.perf_counter() - started,
         step=step,
-        meta={"model": config.model.model_name_or_path},
+        meta={
+            "model": config.model.model_name_or_path,
+            **games_record(make_env, trials, config.trial, sampling.max_new_tokens),
+        },
     )
 
 

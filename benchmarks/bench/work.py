@@ -1,0 +1,289 @@
+"""The work on one cell: a recipe in a process of its own, and what it leaves behind as a cell.
+
+What lives here: commands, logs, reading a run folder. What does not: which cell is due (`runner.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.cells import ROOT, Cell, base_model, digest, pack
+from bench.plan import Job
+from metarl_agents.config import Config
+from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation import EvaluationResult
+from metarl_agents.tracking.writers import METRICS_FILE
+
+RUNS = ROOT / "runs" / "bench"
+_CURVES = ("pass@1", "pass@2", "pass@3")
+_REASON_LETTERS = 300
+_INTERRUPTED = (130, -signal.SIGTERM, -signal.SIGINT)
+
+
+class Interrupted(Exception):
+    """The work was stopped from outside; what it saved is there to resume from."""
+
+
+class CellFailed(Exception):
+    """A recipe ended with an error; the message is the reason."""
+
+
+@dataclass
+class Workshop:
+    """Where the cells of a preset are made: folders, and the processes at work.
+
+    `lock` is a file descriptor that every process keeps open, so that the lock on it lasts as long as any of them.
+    """
+
+    runs: Path
+    launch: tuple[str, ...] = ()
+    lock: int | None = None
+    stopping: bool = False
+    _processes: set[subprocess.Popen] = field(default_factory=set)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def folder(self, job: Job) -> Path:
+        """Return the run folder of a training job."""
+        return self.runs / job.stem
+
+    def stop(self) -> None:
+        """Ask every process to save and leave; no other is started."""
+        with self._guard:
+            self.stopping = True
+            for process in self._processes:
+                process.send_signal(signal.SIGTERM)
+
+    def call(self, command: Sequence[str], log: Path) -> None:
+        """Run a command on one thread, its output appended to `log`.
+
+        Raises:
+            Interrupted: it was stopped from outside.
+            CellFailed: it ended with an error.
+        """
+        words = [*(self.launch or (sys.executable,)), *map(str, command)]
+        environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as output:
+            output.write(f"$ {' '.join(words)}\n")
+            output.flush()
+            with self._guard:
+                if self.stopping:
+                    raise Interrupted
+                process = subprocess.Popen(
+                    words,
+                    cwd=ROOT,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C reaches this program alone, which passes it on once
+                    pass_fds=() if self.lock is None else (self.lock,),
+                )
+                self._processes.add(process)
+            code = process.wait()
+            with self._guard:
+                self._processes.discard(process)
+        if code in _INTERRUPTED or (code and self.stopping):
+            raise Interrupted
+        if code:
+            raise CellFailed(f"{_last_words(log)} (exit status {code}; {shown(log)})")
+
+
+def perform(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
+    """Make one cell.
+
+    Args:
+        job: what is wanted.
+        shop: where to work.
+        trained: of an evaluation, the cell of the model that plays; None for the base model.
+
+    Returns:
+        The cell, finished or failed.
+
+    Raises:
+        Interrupted: the work was stopped from outside.
+    """
+    work = _train if job.kind == "train" else _evaluate
+    try:
+        return work(job, shop, trained)
+    except (CellFailed, ConfigError, OSError, ValueError, LookupError) as error:
+        return failed(
+            job, " ".join(f"{'' if isinstance(error, CellFailed) else type(error).__name__ + ': '}{error}".split())
+        )
+
+
+def failed(job: Job, reason: str) -> Cell:
+    """Return the cell of a job that did not work."""
+    return Cell(job.kind, job.key, job.name, "failed", job.decides, job.seed, reason[:_REASON_LETTERS], now())
+
+
+def training_cell(job: Job, folder: Path, **facts: Any) -> Cell:
+    """Read a finished run's folder as the cell of `job`; `facts` are further fields, or replace what is found.
+
+    Raises:
+        ConfigError: the run is not finished, or its log cannot be read.
+    """
+    training = read_training(folder, job.config)
+    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    found = {
+        "date": _date_of(folder / METRICS_FILE),
+        "seconds": training["seconds"],
+        "machine": describe_machine(versions.get("device"), versions.get("versions", {})),
+        "run": shown(folder),
+        "training": training,
+    }
+    return Cell("train", job.key, job.name, "finished", job.decides, job.seed, **(found | facts))
+
+
+def evaluation_cell(job: Job, result: EvaluationResult, trained: Cell | None, **facts: Any) -> Cell:
+    """Return what an evaluation found as the cell of `job`."""
+    base = base_model(job.config)
+    model = {
+        "name": "trained" if trained else str(job.config.model.model_name_or_path),
+        "train_key": job.train.key if job.train else None,
+        "weights": trained.training["weights"] if trained else base.get("weights"),
+    }
+    # The path of the model is told by `run`; in the result it would name a folder of one machine.
+    values = pack(result) | {"label": job.name, "meta": {}}
+    run = trained.run if trained else None
+    facts = {"date": now(), "seconds": result.seconds} | facts
+    return Cell(
+        "evaluate", job.key, job.name, "finished", job.decides, job.seed, run=run, model=model, result=values, **facts
+    )
+
+
+def read_training(folder: Path, config: Config) -> dict[str, Any]:
+    """Sum up a finished run: steps, episodes, tokens, seconds of sampling and updates, curves, digest of its weights.
+
+    Raises:
+        ConfigError: it has no final model, or its log ends before the last step.
+    """
+    if not has_model(folder):
+        raise ConfigError(f"{shown(folder)} holds no final model: let the run end.")
+    curves: dict[str, dict[str, dict[int, float]]] = {"train": defaultdict(dict), "eval": defaultdict(dict)}
+    steps: dict[int, dict[str, Any]] = {}
+    for line in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if record["prefix"] == "train":
+            steps[record["step"]] = record["metrics"]
+        for name in _CURVES if record["prefix"] in curves else ():
+            if (value := record["metrics"].get(name)) is not None:
+                curves[record["prefix"]][name][record["step"]] = round(value, 6)
+    last = max(steps, default=0)
+    if last != config.run.max_steps:
+        raise ConfigError(f"the log of {shown(folder)} ends at step {last} of {config.run.max_steps}: resume the run.")
+    trial = config.trial
+    return {
+        "steps": last,
+        "episodes_allotted": last * trial.tasks_per_step * trial.group_size * trial.num_episodes,
+        "episodes_used": int(steps[last]["total_episodes"]),
+        "tokens": int(steps[last]["total_tokens"]),
+        "seconds": round(sum(metrics.get("step_time") or 0.0 for metrics in steps.values()), 1),
+        "weights": digest(folder),
+        "curves": {
+            prefix: {name: sorted(map(list, points.items())) for name, points in found.items()}
+            for prefix, found in curves.items()
+        },
+    }
+
+
+def has_model(folder: Path) -> bool:
+    """Whether a run's final model, or its adapters, lie in the folder, all of it."""
+    return not (folder / ".final").exists() and any(
+        (folder / name).is_file() for name in ("config.json", "adapter_config.json")
+    )
+
+
+def machine() -> dict[str, Any]:
+    """Return what this machine is and which versions compute on it."""
+    import torch
+
+    from metarl_agents.training.saving import versions
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return describe_machine(device, versions())
+
+
+def describe_machine(device: Any, versions: dict[str, str]) -> dict[str, Any]:
+    """Return a cell's record of where it was made: this machine, and what is given."""
+    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    return {"device": str(device), "processor": _processor(), "threads": threads, "versions": versions}
+
+
+def now() -> str:
+    """Return the time in UTC, as text."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def shown(path: Path) -> str:
+    """Return a path relative to the repository where it lies in there."""
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
+    folder = shop.folder(job)
+    resume = []
+    if not has_model(folder):
+        if any(folder.glob("checkpoint-*")):
+            resume = ["--resume_from_checkpoint", "latest"]
+        elif folder.exists():
+            shutil.rmtree(folder)  # it was stopped before its first checkpoint
+        settings = _settings_file(job, shop.runs)
+        shop.call([job.recipe, "--config", settings, "--output_dir", folder, *resume], folder.with_suffix(".log"))
+    return training_cell(job, folder)
+
+
+def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
+    started = time.perf_counter()
+    output = shop.runs / f"{job.stem}.eval.json"
+    command = ["recipes/evaluate.py", "--config", _settings_file(job, shop.runs), "--agent", job.agent]
+    command += ["--split", job.split, "--label", job.name, "--output", output]
+    if trained is not None:
+        folder = ROOT / trained.run
+        if digest(folder) != trained.training["weights"]:
+            raise CellFailed(f"{trained.run} holds other weights than its cell was made from: delete both")
+        command += ["--model_name_or_path", folder]
+    shop.call(command, output.with_suffix(".log"))
+    result = EvaluationResult.from_json(output)
+    seconds = round(time.perf_counter() - started, 1)
+    return evaluation_cell(job, result, trained, seconds=seconds, machine=machine())
+
+
+def _settings_file(job: Job, folder: Path) -> Path:
+    """Write all settings of a job, so that no default of a recipe can enter."""
+    path = folder / f"{job.stem}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(job.config.flat(), sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines and not lines[-1].startswith("$ ") else "it ended without a word"
+
+
+def _processor() -> str:
+    """Return the processor's name as the system gives it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _date_of(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,131 @@
+r"""The success tables: every method on every environment, from cells that are made once and kept.
+
+    python benchmarks/run.py                                   # prints the table, then makes what is missing
+    python benchmarks/run.py --table                           # prints only, makes nothing
+    python benchmarks/run.py --list                            # every cell, and whether it is there
+    python benchmarks/run.py --preset smoke                    # five minutes on two cores: does it all work?
+    python benchmarks/run.py --only "minesweeper/lamer*" --seeds 0 --jobs 1
+    python benchmarks/run.py --table --markdown --figures docs --only minesweeper
+    python benchmarks/run.py --adopt runs/my_run runs/my_evaluation.json
+
+Plans: `benchmarks/plans/`. Cells: `benchmarks/results/<preset>/*.json`, under a hash of all that decides a result; logs
+and models: `runs/bench/<preset>/`. A run that is stopped (Ctrl-C) goes on from its last checkpoint the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.adopt import Adopter
+from bench.cells import RESULTS, ROOT, read_cells
+from bench.figures import draw_all
+from bench.plan import PRESETS, Plan, load_plan
+from bench.runner import Runner
+from bench.summary import summarize
+from bench.table import duration, report
+from bench.work import RUNS, CellFailed, Workshop
+
+from metarl_agents.cli import run_cli
+from metarl_agents.errors import ConfigError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line and do what it asks for; return the exit status: 1 where cells failed."""
+    chosen = _parser().parse_args(arguments)
+    plan = load_plan(chosen.preset)
+    if chosen.list:
+        print(listing(plan, chosen))
+        return 0
+    if chosen.adopt:
+        return adopt(plan, chosen.adopt)
+    show(plan, chosen)
+    if chosen.table:
+        return 0
+    runner = Runner(plan, jobs=chosen.jobs)
+    wanted = plan.jobs_wanted(chosen.only, chosen.seeds)
+    if not runner.due(wanted):
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        made = runner.run(wanted)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where this one ended")
+        return 130
+    show(plan, chosen)
+    return int(any(not cell.finished for cell in made))
+
+
+def show(plan: Plan, chosen: argparse.Namespace) -> None:
+    """Print the tables, and write what else is asked for."""
+    summary = summarize(plan.preset, plan=plan)
+    only = {block.name for block, _ in plan.rows(chosen.only)} if chosen.only else None
+    print(report(summary, markdown=chosen.markdown, only=only), flush=True)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    folder = Path(chosen.figures) if chosen.figures else RESULTS / plan.preset / "figures"
+    try:
+        drawn = draw_all(summary, folder, only)
+    except ConfigError as error:  # a table is worth having without pictures
+        print(f"no figures: {error}")
+    else:
+        print(f"{len(drawn)} figures in {folder}\n" if drawn else "")
+
+
+def listing(plan: Plan, chosen: argparse.Namespace) -> str:
+    """List the cells of a plan with their state and cost."""
+    cells = read_cells(plan.preset)
+    lines = []
+    wanted = plan.jobs_wanted(chosen.only, chosen.seeds)
+    for job in wanted:
+        state = cells[job.key].status if job.key in cells else "missing"
+        lines.append(f"{state:9} {job.kind:9} {job.name:48} {duration(job.cost_s):>10}  {job.key[:10]}")
+    lines += [f"skipped   {entry['block']}: {entry['reason']}" for entry in plan.skipped]
+    whole = duration(3600 * plan.hours_needed(wanted))
+    lines.append(f"{len(wanted)} cells; all of them take about {whole}, {plan.jobs} at a time")
+    return "\n".join(lines)
+
+
+def adopt(plan: Plan, paths: Sequence[str]) -> int:
+    """Adopt run folders, then evaluation files; return 1 where one is refused."""
+    adopter = Adopter(plan, read_cells(plan.preset), Workshop(RUNS / plan.preset, plan.launch))
+    refused = 0
+    for path in sorted(map(Path, paths), key=lambda path: path.is_file()):
+        try:
+            cell = adopter.evaluation(path) if path.is_file() else adopter.run(path.resolve())
+            file = cell.write(RESULTS / plan.preset)
+            print(f"adopted {path} as {cell.kind} {cell.name}: {file.relative_to(ROOT)}")
+        except (ConfigError, CellFailed, OSError) as error:
+            refused += 1
+            print(f"refused {path}: {error}")
+    return int(refused > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=PRESETS, default="cpu", help="which plan [cpu]")
+    parser.add_argument("--only", metavar="PATTERN", help="block, row, or block/row; * stands for anything")
+    parser.add_argument("--seeds", type=int, nargs="+", help="these training seeds only")
+    parser.add_argument("--jobs", type=int, help="processes at a time [the plan's]")
+    parser.add_argument("--list", action="store_true", help="list cells, make nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print the table from the cells that are there, make nothing"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
+    parser.add_argument("--json", metavar="FILE", help="also write every number of the tables")
+    parser.add_argument("--figures", metavar="FOLDER", help="where pictures go [results/<preset>/figures]")
+    parser.add_argument("--adopt", nargs="+", metavar="PATH", help="take finished runs and evaluation files as cells")
+    return parser
+
+
+def _main() -> Any:
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    run_cli(_main)

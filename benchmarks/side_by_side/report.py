@@ -1,0 +1,198 @@
+"""From what the processes found to ratios, and from both to a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from side_by_side.protocol import COUNTS, penalty, share_of, speed_ratio, spread
+
+RIVALS = (
+    ("ours/meta", "lockstep/meta"),
+    ("ours/rl", "lockstep/rl"),
+    ("ours/single", "lockstep/single"),
+    ("ours/single", "trl/single"),
+)
+"""Who is compared with whom: the same workload, the library first."""
+MAKERS = ("ours", "lockstep")
+"""Whose meta-RL is compared with its own plain RL."""
+NAMES = {"ours": "metarl_agents", "lockstep": "lock-step loop", "trl": "TRL GRPOTrainer"}
+UNITS = {"ours": "tokens", "lockstep": "rows", "trl": "rows"}
+"""What a maker counts a micro-batch in."""
+WORK = {"meta": "meta-RL", "rl": "plain RL", "single": "single turn"}
+
+Runs = dict[str, list[dict[str, Any]]]
+"""{contender: what its processes found}; one that failed found an `error`."""
+
+
+def timed(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the timed iterations of a contender's processes; none where one of them failed."""
+    if any("error" in run for run in runs):
+        return []
+    return [iteration for run in runs for iteration in run["iterations"]]
+
+
+def peak(run: dict[str, Any]) -> float:
+    """Return the most memory of a process after its first iteration, in GiB."""
+    return max(size for iteration in run["iterations"] for size in iteration["peak_gib"].values())
+
+
+def compare(runs: Runs) -> dict[str, Any]:
+    """Return every ratio that may be given, with the reason where one may not."""
+    found: dict[str, Any] = {"speed": {}, "penalty": {}, "cost": {}}
+    for one, other in RIVALS:
+        if one in runs and other in runs:
+            sides = timed(runs[one]), timed(runs[other])
+            found["speed"][f"{one} : {other}"] = {part: speed_ratio(*sides, part) for part in COUNTS}
+            found["cost"][f"{one} : {other}"] = _costs(runs[one], runs[other], sides)
+    for maker in MAKERS:
+        meta, plain = f"{maker}/meta", f"{maker}/rl"
+        if meta in runs and plain in runs:
+            sides = timed(runs[meta]), timed(runs[plain])
+            found["penalty"][maker] = {part: penalty(*sides, part) for part in COUNTS}
+    return found
+
+
+def _costs(
+    first: list[dict[str, Any]], second: list[dict[str, Any]], sides: tuple[list[Any], list[Any]]
+) -> dict[str, Any]:
+    works = [run for run in (first, second) if all("error" not in process for process in run)]
+    if len(works) < 2:
+        return {name: {"refused": "one of them gave no figures"} for name in ("first update", "peak memory")}
+    starts, peaks = ([[cost(run) for run in side] for side in works] for cost in (_first_update, peak))
+    return {"first update": share_of(*starts, sides), "peak memory": share_of(*peaks, sides)}
+
+
+def _first_update(run: dict[str, Any]) -> float:
+    return run["first_update_s"]
+
+
+def refusals(compared: dict[str, Any]) -> list[str]:
+    """Return a line for every ratio that was refused."""
+    return [
+        f"{kind} {pair} {part}: {ratio['refused']}"
+        for kind, pairs in compared.items()
+        for pair, parts in pairs.items()
+        for part, ratio in parts.items()
+        if "refused" in ratio
+    ]
+
+
+# ---- text --------------------------------------------------------------------------------------------------------
+
+
+def text(result: dict[str, Any]) -> str:
+    """Return the whole report: machine, figures of each contender, ratios, environments, what was left out."""
+    parts = [
+        _machine(result),
+        _table(_contender_rows(result["contenders"])) if result["contenders"] else "",
+        "\n".join(_ratio_lines(result["compared"])),
+        _table(_environment_rows(result["environments"])) if result["environments"] else "",
+        "\n".join(f"left out: {name}, {reason}" for name, reason in result["left_out"].items()),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _machine(result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items() if version)
+    tuned = "; ".join(
+        f"{NAMES[maker]} {found['chosen']} {UNITS[maker]} a micro-batch, the fastest of {_tried(found)}"
+        for maker, found in result["tuning"].items()
+    )
+    lines = [
+        f"{result['card']}, {result['cpu']}, {result['threads']} threads, preset {result['preset']}, "
+        f"{result['parameters'] / 1e6:.1f}M parameters",
+        versions,
+        f"tuned: {tuned}" if tuned else "",
+        "Medians [ranges] over the timed iterations of both passes. Tokens: prompts and responses, without padding.",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _tried(found: dict[str, Any]) -> str:
+    return ", ".join(f"{size} ({seconds:.2f} s)" if seconds else f"{size} (failed)" for size, seconds in found["tried"])
+
+
+def _contender_rows(contenders: Runs) -> list[list[str]]:
+    heads = ["", "sampled tok/s", "rollout tok/s", "update tok/s", "iteration tok/s", "generate s", "rollout s"]
+    rows = [[*heads, "update s", "iteration s", "first update s", "peak GiB", "padding"]]
+    for name, runs in contenders.items():
+        iterations = timed(runs)
+        if not iterations:
+            rows.append([title(name), "failed: " + next(run["error"] for run in runs if "error" in run)])
+            continue
+        sampled = [item["tokens"]["responses"] / item["seconds"]["rollout"] for item in iterations]
+        rates = [[item["tokens"][COUNTS[part][0]] / item["seconds"][part] for item in iterations] for part in COUNTS]
+        seconds = [[i["seconds"][part] for i in iterations] for part in ("generate", "rollout", "update", "iteration")]
+        rows.append(
+            [
+                title(name),
+                *(_spread(values, 0) for values in (sampled, *rates)),
+                *(_spread(values, 2) for values in (*seconds, [run["first_update_s"] for run in runs])),
+                _memory(runs),
+                _padding(iterations),
+            ]
+        )
+    return rows
+
+
+def title(contender: str) -> str:
+    """Return a contender's name in words.
+
+    >>> title("ours/meta")
+    'metarl_agents, meta-RL'
+    """
+    maker, work = contender.split("/")
+    return f"{NAMES[maker]}, {WORK[work]}"
+
+
+def _memory(runs: list[dict[str, Any]]) -> str:
+    loaded = [run["loaded_gib"] for run in runs if run.get("loaded_gib")]
+    most = max(map(peak, runs))
+    return f"{most:.2f}" + (f" ({most - min(loaded):+.2f} since loaded)" if loaded else "")
+
+
+def _padding(iterations: list[dict[str, Any]]) -> str:
+    shares = [spread([item["padding"][part] for item in iterations])["median"] for part in ("rollout", "update")]
+    return " / ".join(f"{100 * share:.0f} %" for share in shares)
+
+
+def _ratio_lines(compared: dict[str, Any]) -> list[str]:
+    heads = {
+        "speed": "times as fast, by tokens/s",
+        "penalty": "cost of a meta-RL token, as a multiple of a plain RL token's",
+        "cost": "cost, as a multiple of the other's",
+    }
+    lines = []
+    for kind, pairs in compared.items():
+        for pair, parts in pairs.items():
+            said = ", ".join(f"{part} {_ratio(ratio)}" for part, ratio in parts.items())
+            who = " : ".join(map(title, pair.split(" : "))) if ":" in pair else NAMES[pair]
+            lines.append(f"{who} ({heads[kind]}): {said}")
+    return lines
+
+
+def _ratio(ratio: dict[str, Any]) -> str:
+    if "refused" in ratio:
+        return f"refused, because {ratio['refused']}"
+    return f"{ratio['ratio']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+
+
+def _environment_rows(environments: dict[str, Any]) -> list[list[str]]:
+    rows = [["environment", "steps/s", "reset ms", "first reset ms", "build s"]]
+    for name, found in environments.items():
+        if "left_out" not in found:
+            speeds, resets = _spread(found["steps_per_second"], 0), _spread(found["reset_ms"], 3)
+            rows.append([name, speeds, resets, f"{found['first_reset_ms']:.3f}", f"{found['build_s']:.2f}"])
+    return rows
+
+
+def _spread(values: Sequence[float] | dict[str, float], digits: int) -> str:
+    found = values if isinstance(values, dict) else spread(values)
+    return f"{found['median']:.{digits}f} [{found['min']:.{digits}f}, {found['max']:.{digits}f}]"
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Return rows as a Markdown table, the first one its head."""
+    lines = ["| " + " | ".join(row + [""] * (len(rows[0]) - len(row))) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])

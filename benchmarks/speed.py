@@ -1,0 +1,194 @@
+"""How fast is it? The library beside a lock-step loop and TRL's GRPOTrainer, on the same tokens, in one run.
+
+    make bench-speed                                                    # everything; a machine with nothing else to do
+    python benchmarks/speed.py --contenders ours/meta lockstep/meta     # some of it
+    python benchmarks/speed.py --repeats 1 --tasks_factor 0.3 --rows 8  # does it run?
+
+Every contender runs in processes of its own, forwards and then backwards (A B B A), with the micro-batch that is
+fastest for it, and with response lengths and trials forced by seeded tables; no ratio is given where token counts
+differ by more than 1 % (`side_by_side/protocol.py`). Contenders are `<maker>/<workload>`: `ours`, `lockstep`
+(`side_by_side/lockstep.py`) and `trl`, each on `meta` (meta-RL), `rl` (plain RL) or `single` (one turn, the only one
+that TRL plays). Random weights, nothing is downloaded. What is not installed is named and left out. Also: steps per
+second of the shipped environments. Writes `benchmarks/results/speed_<machine>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata, util
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from side_by_side.job import Job
+from side_by_side.presets import PRESETS
+from side_by_side.protocol import order
+from side_by_side.report import NAMES, UNITS, WORK, compare, refusals, text
+
+BENCHMARKS = Path(__file__).resolve().parent
+RESULTS = BENCHMARKS / "results"
+CONTENDERS = ("ours/meta", "lockstep/meta", "ours/rl", "lockstep/rl", "ours/single", "trl/single")
+POSSIBLE = tuple(f"{maker}/{work}" for maker in NAMES for work in WORK if maker != "trl" or work == "single")
+NEEDS = {"trl": ("trl", "datasets")}
+
+Launch = Callable[..., dict[str, Any]]
+"""Runs a job of a kind, with fields of `Job`, and returns what it found."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=PRESETS, help="default: gpu where there is one, else cpu")
+    parser.add_argument("--contenders", nargs="*", choices=POSSIBLE, default=list(CONTENDERS), metavar="MAKER/WORKLOAD")
+    parser.add_argument("--repeats", type=int, help="timed iterations a process; default: the preset's")
+    parser.add_argument("--tasks_factor", type=float, default=1.0, help="fewer (below 1) or more tasks an iteration")
+    parser.add_argument(
+        "--rows", type=int, help="micro-batch of the other contenders, ours being the largest; default: tried out"
+    )
+    parser.add_argument("--threads", type=int, help="CPU threads of every process; default: torch's")
+    parser.add_argument("--skip_environments", action="store_true", help="leave the environments out")
+    parser.add_argument("--output", type=Path, help="default: benchmarks/results/speed_<machine>.json")
+    chosen = parser.parse_args()
+    if (chosen.repeats or 1) < 1 or (chosen.rows or 1) < 1 or (chosen.threads or 1) < 1 or chosen.tasks_factor <= 0:
+        parser.error("--repeats, --rows and --threads must be at least 1, and --tasks_factor above 0")
+    started = time.perf_counter()
+    result = measure(chosen)
+    result["seconds"] = round(time.perf_counter() - started, 1)
+    output = chosen.output or RESULTS / f"speed_{result['slug']}.json"
+    output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{text(result)}\n\n{result['seconds']} s in all; written to {os.path.relpath(output)}")
+    refused = refusals(result["compared"])
+    if refused:
+        print("\n".join(["", "Refused:", *refused]), file=sys.stderr)
+    sys.exit(bool(refused))
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run all processes and return the whole result."""
+    preset = chosen.preset or default_preset()
+    sizes = PRESETS[preset].resized(chosen.tasks_factor, chosen.repeats)
+    left_out = missing(chosen.contenders)
+    contenders = [name for name in chosen.contenders if name not in left_out]
+    with tempfile.TemporaryDirectory() as folder:
+        launch = launcher(folder, preset, chosen.tasks_factor, sizes.repeats, chosen.threads)
+        machine = launch("prepare")
+        if "error" in machine:
+            raise SystemExit(f"The model cannot be made: {machine['error']}")
+        if chosen.rows:
+            tuning, micro_batches = {}, {maker: chosen.rows for maker in NAMES} | {"ours": sizes.tokens[-1]}
+        else:
+            tuning = tune(contenders, {maker: sizes.candidates(maker) for maker in NAMES}, launch)
+            micro_batches = {maker: found["chosen"] for maker, found in tuning.items()}
+        runs = run_all(contenders, micro_batches, launch)
+        environments = {} if chosen.skip_environments else launch("environments")
+    if "error" in environments:
+        left_out["environments"], environments = f"which failed: {environments['error']}", {}
+    left_out |= {name: found["left_out"] for name, found in environments.items() if "left_out" in found}
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        **machine,
+        "versions": machine["versions"] | {"trl": metadata.version("trl") if util.find_spec("trl") else None},
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "preset": preset,
+        "sizes": sizes.described(),
+        "order": order(contenders),
+        "tuning": tuning,
+        "contenders": runs,
+        "compared": compare(runs),
+        "environments": environments,
+        "left_out": left_out,
+    }
+
+
+def default_preset() -> str:
+    """Return the preset that fits this machine."""
+    import torch
+
+    return "gpu" if torch.cuda.is_available() else "cpu"
+
+
+def missing(contenders: list[str]) -> dict[str, str]:
+    """Return the contenders that cannot run here, with the reason."""
+    found = {}
+    for name in contenders:
+        absent = [package for package in NEEDS.get(name.split("/")[0], ()) if util.find_spec(package) is None]
+        if absent:
+            found[name] = f"because {' and '.join(absent)} {'are' if len(absent) > 1 else 'is'} not installed"
+    return found
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def launcher(folder: str, preset: str, tasks_factor: float, repeats: int, threads: int | None) -> Launch:
+    """Return what runs a job in a process of its own."""
+    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path} | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+    files = Path(folder) / "job.json", Path(folder) / "found.json"
+
+    def launch(kind: str, **settings: Any) -> dict[str, Any]:
+        values = {"preset": preset, "tasks_factor": tasks_factor, "repeats": repeats} | settings
+        job = Job(kind=kind, folder=folder, output=str(files[1]), started=time.monotonic(), **values)
+        job.write(files[0])
+        files[1].unlink(missing_ok=True)
+        command = [sys.executable, "-m", "side_by_side.child", str(files[0])]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode or not files[1].exists():
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            print("\n".join(lines[-20:]), file=sys.stderr)
+            return {"error": lines[-1]}
+        return json.loads(files[1].read_text(encoding="utf-8"))
+
+    return launch
+
+
+def tune(contenders: list[str], sizes: dict[str, tuple[int, ...]], launch: Launch) -> dict[str, Any]:
+    """Return for each maker the micro-batch with which its first workload is fastest, and what was tried."""
+    found: dict[str, Any] = {}
+    for maker, candidates in sizes.items():
+        works = [name.split("/")[1] for name in contenders if name.startswith(f"{maker}/")]
+        if not works:
+            continue
+        tried: list[tuple[int, float | None]] = []
+        for size in candidates:
+            run = launch(maker, workload=works[0], micro_batch=size, repeats=1)
+            seconds = None if "error" in run else median(item["seconds"]["iteration"] for item in run["iterations"])
+            tried.append((size, seconds))
+            said = "failed" if seconds is None else f"{seconds:.2f} s"
+            print(f"tuning {maker}, {size} {UNITS[maker]}: {said}", flush=True)
+        # Where all fail, the smallest is run all the same, so that the report says why.
+        best = min((item for item in tried if item[1] is not None), key=lambda item: item[1], default=tried[0])
+        found[maker] = {"chosen": best[0], "tried": tried}
+    return found
+
+
+def run_all(contenders: list[str], micro_batches: dict[str, int], launch: Launch) -> dict[str, list[dict[str, Any]]]:
+    """Run every contender twice, forwards and backwards, and return what its processes found."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    for place, name in enumerate(order(contenders)):
+        maker, work = name.split("/")
+        found = launch(maker, workload=work, micro_batch=micro_batches[maker])
+        runs[name].append(found | {"place": place})
+        said = found.get("error") or ", ".join(f"{i['seconds']['iteration']:.2f}" for i in found["iterations"]) + " s"
+        print(f"{place + 1}/{2 * len(contenders)} {name}: {said}", flush=True)
+    return runs
+
+
+if __name__ == "__main__":
+    main()

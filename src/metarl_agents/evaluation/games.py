@@ -1,0 +1,283 @@
+"""The exam in games: what is won against whom, in which seat, in which episode, between a floor and a ceiling.
+
+What lives here: rows of trials as JSON keeps them, statistics, and the table. What does not: playing the trials
+(`evaluate.py`), floor and ceiling (`game_values.py`). Read first: `summarise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metarl_agents.config import TrialConfig
+from metarl_agents.envs.base import MakeEnv
+from metarl_agents.envs.factory import environment_factory, in_process
+from metarl_agents.envs.games import GameEnvironment
+from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.game_values import Exact, Role, facing, least_payoff, role_values
+from metarl_agents.evaluation.metrics import paired_bootstrap, wilson_interval
+from metarl_agents.evaluation.results import EvaluationResult, lay_out, lay_out_notes, percent
+from metarl_agents.rollout.runner import length_penalty
+from metarl_agents.types import Episode, Outcome, Trial
+
+SMALLEST_GAP = 0.05
+"""Where ceiling and floor are no farther apart than this payoff, there is nothing to exploit and no share of it."""
+_ENDINGS = {Outcome.SUCCESS: "won", Outcome.DRAW: "drawn", Outcome.FAILURE: "lost"}
+_UNFINISHED = "unfinished"
+_RESAMPLES = 2_000
+_NOTHING = "-"
+
+Row = Mapping[str, Any]
+"""One trial: seed, opponent, seat, and by episode `payoffs` (what the agent earned) and `endings`."""
+
+
+class Estimate(NamedTuple):
+    """A mean over tasks with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+# ---- what a result file keeps --------------------------------------------------------------------------------------
+
+
+def games_record(make_env: MakeEnv, trials: Sequence[Trial], config: TrialConfig, max_new_tokens: int) -> dict:
+    """Return {"games": {"players", "rows"}} for `EvaluationResult.meta`, or {} where no game is played.
+
+    Args:
+        make_env: builds one environment.
+        trials: (tasks,) as they were played.
+        config: the settings they were played under.
+        max_new_tokens: L_max of the length penalty.
+    """
+    env = in_process(make_env)() if any(trial.opponent is not None for trial in trials) else None
+    if not isinstance(env, GameEnvironment):
+        return {}
+    rows = [game_row(trial, config, env.reward_scale, max_new_tokens) for trial in trials]
+    return {"games": {"players": list(env.game.players), "rows": rows}}
+
+
+def game_row(trial: Trial, config: TrialConfig, scale: float, max_new_tokens: int = 0) -> dict[str, Any]:
+    """Return what a result file keeps of a trial: see `Row`.
+
+    A play that did not end (out of turns, a crash) keeps what it had earned until then.
+
+    Args:
+        trial: as it was played.
+        config: the settings it was played under.
+        scale: reward for one unit of payoff.
+        max_new_tokens: L_max of the length penalty.
+    """
+    return {
+        "seed": int(trial.seed),
+        "opponent": trial.opponent,
+        "seat": trial.seat,
+        "payoffs": [_payoff(episode, config, scale, max_new_tokens) for episode in trial.episodes],
+        "endings": [_ENDINGS.get(episode.outcome, _UNFINISHED) for episode in trial.episodes],
+    }
+
+
+def _payoff(episode: Episode, config: TrialConfig, scale: float, max_new_tokens: int) -> float:
+    """Return the payoff behind an episode's rewards, which the library's own penalties have entered."""
+    invalid = config.invalid_action_penalty if config.penalty_scope == "return" else 0.0
+    earned = sum(
+        turn.reward
+        + length_penalty(len(turn.response.ids), max_new_tokens, config.length_penalty)
+        + invalid * turn.invalid
+        for turn in episode.turns
+    )
+    return round(earned / scale, 9)
+
+
+# ---- how games are examined ----------------------------------------------------------------------------------------
+
+
+def exam_settings(config: TrialConfig, opponents: Sequence[str] | None = None) -> TrialConfig:
+    """Return the settings under which a game is examined; those of other environments stay as they are.
+
+    All episodes are played, whoever wins, since what counts is the payoff of each.
+
+    Args:
+        config: trial settings.
+        opponents: names of opponents to meet instead of the settings' own, for example some never seen in training.
+
+    Raises:
+        ConfigError: `opponents` is given for no game, or names somebody the game does not know.
+    """
+    if not isinstance(environment_factory(config)(), GameEnvironment):
+        if opponents:
+            raise ConfigError(
+                f"`opponents` is {list(opponents)}, but {config.env} is no game: leave `--opponents` out."
+            )
+        return config
+    kwargs = facing(config.env_kwargs, opponents) if opponents else config.env_kwargs
+    examined = replace(config, env_kwargs=kwargs, stop_on_success=False)
+    environment_factory(examined)
+    return examined
+
+
+# ---- statistics ----------------------------------------------------------------------------------------------------
+
+
+def examine_games(result: EvaluationResult, config: TrialConfig) -> dict[str, Any] | None:
+    """Add floor, ceiling and statistics to `result.meta["games"]` and return it; None where no game was played.
+
+    Args:
+        result: of `evaluate`.
+        config: the settings it was played under.
+    """
+    games = result.meta.get("games")
+    if games is None:
+        return None
+    rows = [row for row in games["rows"] if row["opponent"] is not None]
+    values = role_values(config, {(row["opponent"], row["seat"]) for row in rows})
+    unfinished = any(_UNFINISHED in row["endings"] for row in rows)
+    game = environment_factory(config)().game
+    least = {seat: least_payoff(game, seat) for seat in range(len(game.players))} if unfinished else {}
+    games["exact"] = [{"opponent": name, "seat": seat, **value._asdict()} for (name, seat), value in values.items()]
+    games["summary"] = summarise(rows, values, least)
+    return games
+
+
+def summarise(
+    rows: Sequence[Row], values: Mapping[Role, Exact], least: Mapping[int, float | None] | None = None
+) -> list[dict[str, Any]]:
+    """Return statistics by episode: of all trials, of each seat, of each opponent in each seat.
+
+        exploited share = Σ (payoff - floor) / Σ (ceiling - floor)
+
+    over the trials whose role has a gap of more than `SMALLEST_GAP`. 0 is equilibrium play, 1 the best response.
+
+    Args:
+        rows: trials.
+        values: floor and ceiling of each role, where they are known.
+        least: what an unfinished play counts, by seat: the least the game can pay, so that stalling never beats
+            losing. Where it is None or not given, what the play had earned.
+
+    Returns:
+        One entry a set of trials: `opponent` and `seat` (None = any), `n`, and `episodes`: shares `won`, `drawn`,
+        `lost` and `unfinished` of the trials that reached it, `payoff` and `exploited` as (mean, low, high) or None.
+    """
+    sets: dict[tuple[str | None, int | None], list[Row]] = {(None, None): list(rows)}
+    for seat in sorted({row["seat"] for row in rows}):
+        sets[None, seat] = [row for row in rows if row["seat"] == seat]
+    for role in sorted({(row["opponent"], row["seat"]) for row in rows}):
+        sets[role] = [row for row in rows if (row["opponent"], row["seat"]) == role]
+    return [
+        {"opponent": opponent, "seat": seat, "n": len(members), "episodes": _episodes(members, values, least or {})}
+        for (opponent, seat), members in sets.items()
+    ]
+
+
+def _episodes(
+    rows: Sequence[Row], values: Mapping[Role, Exact], least: Mapping[int, float | None]
+) -> list[dict[str, Any]]:
+    longest = max((len(row["endings"]) for row in rows), default=0)
+    return [
+        _episode([row for row in rows if len(row["endings"]) > episode], episode, values, least)
+        for episode in range(longest)
+    ]
+
+
+def _episode(
+    rows: Sequence[Row], episode: int, values: Mapping[Role, Exact], least: Mapping[int, float | None]
+) -> dict[str, Any]:
+    endings = [row["endings"][episode] for row in rows]
+    payoffs = [_counted(row, episode, least) for row in rows]
+    shares = {ending: endings.count(ending) / len(rows) for ending in (*_ENDINGS.values(), _UNFINISHED)}
+    framed = [
+        (payoff, exact)
+        for row, payoff in zip(rows, payoffs, strict=True)
+        if (exact := values.get((row["opponent"], row["seat"]))) is not None and exact.gap > SMALLEST_GAP
+    ]
+    gap = sum(exact.gap for _, exact in framed) / len(framed) if framed else 0.0
+    exploited = estimate([(payoff - exact.floor) / gap for payoff, exact in framed]) if framed else None
+    return {"n": len(rows), **shares, "payoff": estimate(payoffs), "exploited": exploited}
+
+
+def _counted(row: Row, episode: int, least: Mapping[int, float | None]) -> float:
+    forfeited = least.get(row["seat"]) if row["endings"][episode] == _UNFINISHED else None
+    return row["payoffs"][episode] if forfeited is None else forfeited
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean over tasks with its bootstrap interval."""
+    found = paired_bootstrap(np.asarray(values), np.zeros(len(values)), resamples=_RESAMPLES)
+    return Estimate(found.mean, found.low, found.high)
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def format_games(games: Mapping[str, Any], *, markdown: bool = False, width: int = 100) -> str:
+    """Lay out what `examine_games` returned: all trials by episode, then each seat and each opponent in each seat.
+
+    Args:
+        games: `result.meta["games"]`, examined.
+        markdown: Markdown tables instead of plain columns.
+        width: characters of a line of plain columns.
+    """
+    everything, *parts = games["summary"]
+    if not everything["episodes"]:
+        return "no game was begun"
+    players = games["players"]
+    exact = {(value["opponent"], value["seat"]): Exact(value["floor"], value["ceiling"]) for value in games["exact"]}
+    header = ["all games", "n", "won %", "drawn %", "lost %", "unfinished %", "payoff", "exploited %"]
+    rows = [_episode_line(number, found) for number, found in enumerate(everything["episodes"], start=1)]
+    count = len(everything["episodes"])
+    ends = [1] if count == 1 else [1, count]
+    by_role = ["opponent, agent's seat", "n", *(f"won % ep. {k}" for k in range(1, count + 1))]
+    by_role += [*(f"payoff ep. {k}" for k in ends), "floor", "ceiling", *(f"exploited % ep. {k}" for k in ends)]
+    lines = [_role_line(part, players, exact, count, ends) for part in parts]
+    tables = [lay_out(header, rows, markdown, width), lay_out(by_role, lines, markdown, width)]
+    return "\n\n".join([*tables, lay_out_notes(_notes(everything), markdown, width)])
+
+
+def _episode_line(number: int, found: Mapping[str, Any]) -> list[str]:
+    n = found["n"]
+    won = percent(found["won"], wilson_interval(round(found["won"] * n), n))
+    others = [percent(found[ending]) for ending in ("drawn", "lost", _UNFINISHED)]
+    low, high = found["payoff"][1:]
+    exploited = _NOTHING if found["exploited"] is None else percent(found["exploited"][0], found["exploited"][1:])
+    return [
+        f"episode {number}",
+        str(n),
+        won,
+        *others,
+        f"{found['payoff'][0]:+.3f} [{low:+.3f}, {high:+.3f}]",
+        exploited,
+    ]
+
+
+def _role_line(
+    part: Mapping[str, Any], players: Sequence[str], exact: Mapping[Role, Exact], count: int, ends: Sequence[int]
+) -> list[str]:
+    episodes = [*part["episodes"], *[None] * (count - len(part["episodes"]))]
+    shown = [episodes[k - 1] for k in ends]
+    value = exact.get((part["opponent"], part["seat"]))
+    return [
+        f"{part['opponent'] or 'all'}, {players[part['seat']]}",
+        str(part["n"]),
+        *(_NOTHING if found is None else percent(found["won"]) for found in episodes),
+        *(_NOTHING if found is None else f"{found['payoff'][0]:+.2f}" for found in shown),
+        *(_NOTHING if value is None else f"{number:+.2f}" for number in (value or (0, 0))),
+        *(
+            _NOTHING if found is None or found["exploited"] is None else percent(found["exploited"][0])
+            for found in shown
+        ),
+    ]
+
+
+def _notes(everything: Mapping[str, Any]) -> list[str]:
+    notes = [
+        "payoff: points, chips, or 1 for a win, mean over tasks, with a bootstrap 95 % interval",
+        "floor: equilibrium play; ceiling: the best response to this opponent, which knows the deal where that is "
+        f"replayed; exploited: (payoff - floor) / (ceiling - floor) where they differ by more than {SMALLEST_GAP}",
+    ]
+    if any(found[_UNFINISHED] for found in everything["episodes"]):
+        notes.append("unfinished: out of turns or crashed; it counts the least that the game can pay")
+    return notes
