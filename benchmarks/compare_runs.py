@@ -4,7 +4,7 @@ r"""Compare evaluated methods on the same tasks: pooled pass@k, spread over seed
         --group "base=runs/base/eval/final.json" \
         --group "GiGPO (N=1, G=24)=runs/gigpo-0/eval/final.json,runs/gigpo-1/eval/final.json" \
         --group "LaMer=runs/lamer-0/eval/final.json,runs/lamer-1/eval/final.json" \
-        --output benchmarks/results/minesweeper.json --markdown
+        --output runs/comparison.json --markdown
 
 A group is one method: its files are evaluations of runs that differ in their seed alone. All files must have played
 the same tasks under the same limits and sampling; memory may differ. Results lie in `metarl_agents.evaluation`.
