@@ -50,6 +50,7 @@ bench: $(READY)  ## the success tables: print them from what is there, then run 
 	$(BIN)/python benchmarks/run.py --preset $(PRESET)
 
 bench-speed: $(READY)  ## speed of rollout, update and iteration beside other loops, and steps a second of the environments
+	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[speed]"
 	$(BIN)/python benchmarks/speed.py
 
 report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run

@@ -26,7 +26,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata, util
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from side_by_side.job import Job
@@ -39,6 +38,9 @@ RESULTS = BENCHMARKS / "results"
 CONTENDERS = ("ours/meta", "lockstep/meta", "ours/rl", "lockstep/rl", "ours/single", "trl/single")
 POSSIBLE = tuple(f"{maker}/{work}" for maker in NAMES for work in WORK if maker != "trl" or work == "single")
 NEEDS = {"trl": ("trl", "datasets")}
+
+TUNING_REPEATS = 2
+"""Timed iterations of each micro-batch that is tried; the faster one counts, because disturbances only slow down."""
 
 Launch = Callable[..., dict[str, Any]]
 """Runs a job of a kind, with fields of `Job`, and returns what it found."""
@@ -167,8 +169,8 @@ def tune(contenders: list[str], sizes: dict[str, tuple[int, ...]], launch: Launc
             continue
         tried: list[tuple[int, float | None]] = []
         for size in candidates:
-            run = launch(maker, workload=works[0], micro_batch=size, repeats=1)
-            seconds = None if "error" in run else median(item["seconds"]["iteration"] for item in run["iterations"])
+            run = launch(maker, workload=works[0], micro_batch=size, repeats=TUNING_REPEATS)
+            seconds = None if "error" in run else min(item["seconds"]["iteration"] for item in run["iterations"])
             tried.append((size, seconds))
             said = "failed" if seconds is None else f"{seconds:.2f} s"
             print(f"tuning {maker}, {size} {UNITS[maker]}: {said}", flush=True)
