@@ -145,6 +145,8 @@ class WarmStartPreset:
     wording: str = "compact"
     max_turns: int = 7
     num_episodes: int = 3
+    stop_on_success: bool = True
+    """False plays all episodes of a trial, as games do."""
     trials: int = 16_000
     memory_mix: Sequence[str] = MEMORY_MIX
     """Memory modes that trials are played under, each as likely as it is listed often."""
@@ -201,6 +203,7 @@ class WarmStartPreset:
             wording=self.wording,
             max_turns=self.max_turns,
             num_episodes=self.num_episodes,
+            stop_on_success=self.stop_on_success,
             env_timeout_s=None,
         )
         return environment_factory(trial), trial
