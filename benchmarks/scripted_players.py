@@ -16,8 +16,10 @@ from typing import Any
 import yaml
 
 from metarl_agents import make
+from metarl_agents.cli import run_cli
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.rollout.tasks import evaluation_seeds
+from metarl_agents.training.demonstrations import scripted_player
 from metarl_agents.types import Episode, Phase, Response, Turn
 
 
@@ -46,11 +48,7 @@ def play_trial(
     env: Any, settings: dict[str, Any], seed: int, max_turns: int, num_episodes: int
 ) -> tuple[list[bool], float | None]:
     """Return success of each attempt, up to the first, and what the environment scored the first attempt with."""
-    rng, player = random.Random(seed), env.player()
-    for name, value in settings.items():
-        if not hasattr(player, name):
-            raise SystemExit(f"{type(player).__name__} has no `{name}`; it has {', '.join(sorted(vars(player)))}.")
-        setattr(player, name, value)
+    rng, player = random.Random(seed), scripted_player(env, settings)
     remarks: list[str] = []
     won: list[bool] = []
     score = None
@@ -83,4 +81,4 @@ def play_episode(
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main)

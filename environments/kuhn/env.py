@@ -41,8 +41,6 @@ class Kuhn(GameEnvironment):
         redraw_deal: bool = False,
         wording: str = "paper",
     ):
-        if opponent is None and opponents is None and weights is None:
-            opponents, weights = list(DEFAULT_POOL), list(DEFAULT_POOL.values())
         super().__init__(
             KuhnGame(),
             find_opponent,
@@ -51,6 +49,7 @@ class Kuhn(GameEnvironment):
             weights=weights,
             seat=seat,
             redraw_deal=redraw_deal,
+            pool=DEFAULT_POOL,
         )
         self._texts = texts(wording, redraw_deal=self.redraw_deal)
         self.wording, self.refusal = self._texts.wording, self._texts.refusal

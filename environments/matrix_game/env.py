@@ -61,8 +61,6 @@ class MatrixGame(GameEnvironment):
         wording: str = "paper",
     ):
         self.rules = rules_of(game, rounds)
-        if opponent is None and opponents is None and weights is None:
-            opponents = default_pool(self.rules)
         super().__init__(
             self.rules,
             partial(find_opponent, rules=self.rules),
@@ -71,6 +69,7 @@ class MatrixGame(GameEnvironment):
             weights=weights,
             seat=seat,
             redraw_deal=redraw_deal,
+            pool=dict.fromkeys(default_pool(self.rules), 1.0),
         )
         self._texts = texts(wording, self.rules)
         self.wording, self.refusal = self._texts.wording, self._texts.refusal

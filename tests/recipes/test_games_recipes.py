@@ -1,13 +1,9 @@
 """The games' recipes: their presets fit, remembering pays in them, prompts are short, a step learns."""
 
-import importlib.util
-import json
 import random
-import sys
-from pathlib import Path
 
 import pytest
-import yaml
+from recipe_helpers import call, recipe, scripted_trial, settings, takes_a_step
 
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
@@ -16,47 +12,20 @@ from metarl_agents.evaluation.game_values import role_values
 from metarl_agents.evaluation.games import SMALLEST_GAP, game_row, summarise
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
-from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.rollout.tasks import evaluation_seeds
 from metarl_agents.training.demonstrations import pages_and_answers, scripted_player
 from metarl_agents.training.warm_start import WarmStartPreset
-from metarl_agents.types import Response
 
-ROOT = Path(__file__).parents[2]
 GAMES = ("matrix_game", "kuhn", "tictactoe")
-
-
-def settings(env, preset):
-    return yaml.safe_load((ROOT / f"recipes/configs/{env}/{preset}.yaml").read_text(encoding="utf-8"))
 
 
 def tiny(env):
     return Config.from_flat(settings(env, "tiny"))
 
 
-def module_of(name):
-    spec = importlib.util.spec_from_file_location(f"{name}_of_games", ROOT / f"recipes/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def played(config, seed, **player_settings):
     """Let the game's scripted player play a trial of a preset."""
-    runner, begun, rng = TrialRunner(environment_factory(config), seed, 0, config), -1, random.Random(seed)
-    player = scripted_player(environment_factory(config)(), player_settings)
-    while not runner.done:
-        episodes = runner.trial.episodes
-        if runner.reflecting:
-            text = player.reflect(episodes[-1], rng)
-        else:
-            if begun != len(episodes):
-                begun = len(episodes)
-                player.start_episode([episode.reflection.action for episode in episodes[:-1]], rng)
-            text = player.act(episodes[-1].final_observation, rng)
-        runner.receive((), Response((), text))
-    assert runner.trial.error is None, runner.trial.error
-    return runner.trial
+    return scripted_trial(config, seed, random.Random(seed), player_settings)[0].trial
 
 
 @pytest.mark.parametrize("env", GAMES)
@@ -147,20 +116,9 @@ def game(request, tmp_path):
     return request.param, tmp_path / "model"
 
 
-def call(monkeypatch, module, flags):
-    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
-    monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *words])
-    return module.main()
-
-
 def test_a_step_of_the_recipe_samples_updates_and_saves(game, tmp_path, monkeypatch):
     env, model = game
-    flags = {"model_name_or_path": model, "output_dir": tmp_path / "run", "max_steps": 1, "eval_tasks": 2}
-    flags |= {"tasks_per_step": 1, "group_size": 2, "max_turns": 2, "max_new_tokens_per_turn": 6, "report_to": "none"}
-    assert call(monkeypatch, module_of(f"train_{env}"), flags) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [line["metrics"] for line in lines if line["prefix"] == "train"]
-    assert step["update/steps"] == 1 and step["sampling/logp_difference/max"] < 1e-3
+    takes_a_step(monkeypatch, env, model, tmp_path / "run")
     kept = EvaluationResult.from_json(tmp_path / "run" / "eval" / "after.json").meta["games"]["rows"]
     assert len(kept) == 2 and all(len(row["payoffs"]) == 3 for row in kept)
 
@@ -171,7 +129,7 @@ def test_an_evaluation_prints_the_games_block_and_keeps_opponent_seat_and_payoff
     flags = {"model_name_or_path": model, "env": env, "wording": "compact", "eval_tasks": 4, "eval_samples": 0}
     flags |= {"max_turns": 2, "max_new_tokens_per_turn": 4, "opponents": other, "output": tmp_path / "result.json"}
     flags |= {"env_kwargs": "{rounds: 2}"} if env == "matrix_game" else {}
-    assert call(monkeypatch, module_of("evaluate"), flags) == 0
+    assert call(monkeypatch, recipe("evaluate"), flags) == 0
     text = capsys.readouterr().out
     assert f"{other}, first" in text and "all, second" in text and "episode 3" in text and "floor" in text
     games = EvaluationResult.from_json(tmp_path / "result.json").meta["games"]

@@ -1,53 +1,32 @@
 """The Sokoban recipe: its presets fit, its prompts are short, remembering pays, a step learns."""
 
-import importlib.util
-import json
 import random
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
-import yaml
+from recipe_helpers import scripted_trial, takes_a_step
+from recipe_helpers import settings as preset_of
 
 from metarl_agents import make
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer
-from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.rollout.tasks import TaskStream, evaluation_seeds
-from metarl_agents.training.demonstrations import scripted_player
-from metarl_agents.types import Outcome, Response
+from metarl_agents.types import Outcome
 
-ROOT = Path(__file__).parents[2]
-CONFIGS = ROOT / "recipes" / "configs" / "sokoban"
 SPEAKER = Policy(build_model(build_tokenizer(), layers=1, hidden=8), build_tokenizer())
 
 
-def settings(name):
-    return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
+settings = partial(preset_of, "sokoban")
 
 
 def trials(seeds, heed):
     """Play trials of the tiny preset with the shipped model's player; yield (runner, [(prompt, answer, reflects)])."""
-    config = Config.from_flat(settings("tiny")).trial
-    make_env, known = environment_factory(config), settings("warm_start_6x6")["player"]
+    config, habits = Config.from_flat(settings("tiny")).trial, settings("warm_start_6x6")["player"] | {"heed": heed}
     for number, seed in enumerate(seeds):
-        rng, player = random.Random(number), scripted_player(make_env(), known | {"heed": heed})
-        runner, said, begun = TrialRunner(make_env, seed, 0, config), [], -1
-        while not runner.done:
-            episodes = runner.trial.episodes
-            if runner.reflecting:
-                text = player.reflect(episodes[-1], rng)
-            else:
-                if begun != len(episodes):
-                    begun = len(episodes)
-                    player.start_episode([e.reflection.action for e in episodes[:-1]], rng)
-                text = player.act(episodes[-1].final_observation, rng)
-            said.append((SPEAKER.encode(runner.messages()), SPEAKER.answer_ids(text), runner.reflecting))
-            runner.receive(*said[-1][:1], Response(said[-1][1], text))
-        assert runner.trial.error is None, runner.trial.error
-        yield runner, said
+        runner, said = scripted_trial(config, seed, random.Random(number), habits)
+        yield runner, [(SPEAKER.encode(page), SPEAKER.answer_ids(text), reflects) for page, text, reflects in said]
 
 
 @pytest.mark.parametrize("preset", ["tiny", "qwen3_4b", "llama31_8b"])
@@ -107,17 +86,5 @@ def test_the_shipped_model_is_named_for_the_rooms_it_has_seen_and_for_no_others(
 
 
 def test_a_step_of_the_recipe_samples_updates_and_saves(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("train_sokoban_recipe", ROOT / "recipes/train_sokoban.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     Policy(build_model(build_tokenizer(), layers=1, hidden=32), build_tokenizer()).save(tmp_path / "model")
-    flags = {"model_name_or_path": tmp_path / "model", "output_dir": tmp_path / "run", "max_steps": 1, "eval_tasks": 2}
-    flags |= {"tasks_per_step": 1, "group_size": 2, "max_turns": 2, "max_new_tokens_per_turn": 6, "report_to": "none"}
-    monkeypatch.setattr(
-        sys, "argv", ["train.py", *(str(word) for name, value in flags.items() for word in (f"--{name}", value))]
-    )
-    assert module.main() == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [line["metrics"] for line in lines if line["prefix"] == "train"]
-    assert step["update/steps"] == 1 and step["sampling/logp_difference/max"] < 1e-3
-    assert (tmp_path / "run" / "model.safetensors").is_file()
+    takes_a_step(monkeypatch, "sokoban", tmp_path / "model", tmp_path / "run")

@@ -1,15 +1,12 @@
 """The WebShop and ALFWorld recipes: their presets fit, their prompts are short, remembering pays, a step learns."""
 
-import importlib.util
-import json
 import random
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
+from recipe_helpers import scripted_trial, settings, takes_a_step
 
 from metarl_agents import Agent, run_trial
 from metarl_agents.config import Config
@@ -17,18 +14,11 @@ from metarl_agents.envs.factory import environment_factory
 from metarl_agents.policy.loading import shipped_folder
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import PIECES, build_model, build_tokenizer
-from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.rollout.tasks import TaskStream, evaluation_seeds
-from metarl_agents.training.demonstrations import scripted_player
 from metarl_agents.training.warm_start import WarmStartPreset, preset_tokenizer
-from metarl_agents.types import Response
 
 ROOT = Path(__file__).parents[2]
 ENVS = ("webshop", "alfworld")
-
-
-def settings(env, preset):
-    return yaml.safe_load((ROOT / f"recipes/configs/{env}/{preset}.yaml").read_text(encoding="utf-8"))
 
 
 def tiny(env):
@@ -41,24 +31,10 @@ def lessons(env):
 
 def trials(env, seeds, **changes):
     """Play the warm start's player under the tiny preset; yield (runner, [(prompt, answer, whether it reflects)])."""
-    config = tiny(env).trial
-    make_env, habits = environment_factory(config), lessons(env).player | changes
+    config, habits = tiny(env).trial, lessons(env).player | changes
     for number, seed in enumerate(seeds):
-        rng, player = random.Random(number), scripted_player(make_env(), habits)
-        runner, said, begun = TrialRunner(make_env, seed, 0, config), [], -1
-        while not runner.done:
-            episodes = runner.trial.episodes
-            if runner.reflecting:
-                text = player.reflect(episodes[-1], rng)
-            else:
-                if begun != len(episodes):
-                    begun = len(episodes)
-                    player.start_episode([e.reflection.action for e in episodes[:-1]], rng)
-                text = player.act(episodes[-1].final_observation, rng)
-            said.append((runner.messages()[0]["content"], text, runner.reflecting))
-            runner.receive((), Response((), text))
-        assert runner.trial.error is None, runner.trial.error
-        yield runner, said
+        runner, said = scripted_trial(config, seed, random.Random(number), habits)
+        yield runner, [(page[0]["content"], text, reflects) for page, text, reflects in said]
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -179,28 +155,10 @@ def test_the_shipped_model_speaks_the_format_and_leaves_room_to_learn(env):
     assert 0 < shares[0] <= shares[1] < 0.75
 
 
-@pytest.fixture(params=ENVS)
-def recipe(request):
-    """The recipe module of an environment, and a model that knows the environment's words but nothing else."""
-    env = request.param
-    spec = importlib.util.spec_from_file_location(f"train_{env}_recipe", ROOT / f"recipes/train_{env}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+@pytest.mark.parametrize("env", ENVS)
+def test_a_step_of_the_recipe_samples_updates_and_saves(env, tmp_path, monkeypatch):
+    # The model knows the environment's words and nothing else.
     pages = [text for _, rows in trials(env, TaskStream(0, 8).take(0)) for row in rows for text in row[:2]]
     tokenizer = build_tokenizer({piece for page in pages for piece in re.findall(PIECES, page)})
-    return module, Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer)
-
-
-def test_a_step_of_the_recipe_samples_updates_and_saves(recipe, tmp_path, monkeypatch):
-    module, policy = recipe
-    policy.save(tmp_path / "model")
-    flags = {"model_name_or_path": tmp_path / "model", "output_dir": tmp_path / "run", "max_steps": 1, "eval_tasks": 2}
-    flags |= {"tasks_per_step": 1, "group_size": 2, "max_turns": 2, "max_new_tokens_per_turn": 6, "report_to": "none"}
-    monkeypatch.setattr(
-        sys, "argv", ["train.py", *(str(word) for name, value in flags.items() for word in (f"--{name}", value))]
-    )
-    assert module.main() == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    (step,) = [line["metrics"] for line in lines if line["prefix"] == "train"]
-    assert step["update/steps"] == 1 and step["sampling/logp_difference/max"] < 1e-3
-    assert (tmp_path / "run" / "model.safetensors").is_file()
+    Policy(build_model(tokenizer, layers=1, hidden=32), tokenizer).save(tmp_path / "model")
+    takes_a_step(monkeypatch, env, tmp_path / "model", tmp_path / "run")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from metarl_agents import make
 from metarl_agents.config import Config
 from metarl_agents.evaluation import EvaluationResult
 from metarl_agents.tracking.model_card import CARD_FILE, is_unedited
@@ -171,6 +172,16 @@ def test_keywords_of_the_environment_are_found_behind_partials(tmp_path):
     env = partial(partial(Env, size=4, mines=3), mines=2)
     run = run_in(tmp_path / "run", make_env=env, model_name_or_path="Qwen/Qwen3-4B")
     assert card_facts(run, {}, is_adapter=False).env_keywords == {"size": 4, "mines": 2}
+
+
+def test_a_card_says_the_same_of_an_environment_in_worker_processes(tmp_path):
+    from metarl_agents.config import TrialConfig
+    from metarl_agents.envs.factory import environment_workers
+
+    run = run_in(tmp_path / "run", make_env=partial(make, "minesweeper", size=4, mines=2, wording="compact"))
+    card = card_of(run)
+    with environment_workers(run.make_env, TrialConfig(env_workers=1)) as run.make_env:
+        assert card_of(run) == card and "mines" in card
 
 
 def train_doors(folder, **settings):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.envs.factory import in_process, tiny_model_name
 from metarl_agents.envs.registry import make
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.results import EvaluationResult, format_table
@@ -61,7 +61,7 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
         base_on_hub=on_hub,
         license=license_name,
         is_adapter=is_adapter,
-        env_keywords=_keywords(run.make_env) or dict(run.config.trial.env_kwargs),
+        env_keywords=_keywords(in_process(run.make_env)) or dict(run.config.trial.env_kwargs),
         steps=progress.step,
         optimizer_steps=progress.optimizer_steps,
         num_episodes=progress.num_episodes,
@@ -129,7 +129,7 @@ def _base(run: Run) -> tuple[str, str | None, str | None]:
     model, loaded = run.config.model, _loaded_from(run)
     name = model.model_name_or_path
     if name == TINY:
-        tiny_name = tiny_model_name(run.make_env())
+        tiny_name = tiny_model_name(in_process(run.make_env)())
         kind = _kind_of_tiny(run, loaded, tiny_name)
         if kind == "made":
             return "a small model made for this run", None, None

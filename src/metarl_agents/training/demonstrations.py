@@ -91,7 +91,7 @@ def demonstrate(
         rng = random.Random(f"{seed}/{number}")
         mode = rng.choice(memory_mix) if config.num_episodes > 1 else config.memory
         runner = TrialRunner(make_env, task, number, replace(config, memory=mode))
-        yield from _play(runner, scripted_player(make_env(), player), rng, encode, answer_ids)
+        yield from play_scripted(runner, scripted_player(make_env(), player), rng, encode, answer_ids)
         if runner.trial.crashed:
             raise ConfigError(f"the environment failed during scripted play of task {task}: {runner.trial.error}.")
 
@@ -155,7 +155,18 @@ def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> l
     return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in loaded]
 
 
-def _play(runner: TrialRunner, player: Any, rng: random.Random, encode: Encode, answer_ids: AnswerIds) -> Iterator[Row]:
+def play_scripted(
+    runner: TrialRunner, player: Any, rng: random.Random, encode: Encode, answer_ids: AnswerIds
+) -> Iterator[Row]:
+    """Let a player play a trial to its end, and yield each (prompt ids, response ids) after it was taken.
+
+    Args:
+        runner: a trial at its beginning.
+        player: see `scripted_player`.
+        rng: all that the player draws.
+        encode: turns a page into ids.
+        answer_ids: turns an answer into ids.
+    """
     played = -1
     while not runner.done:
         episodes = runner.trial.episodes

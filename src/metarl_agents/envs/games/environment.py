@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -43,6 +43,7 @@ class GameEnvironment(Environment):
         weights: how often each of `opponents` is met; None for equally often.
         seat: the agent's, by its name in `game.players`, or "mixed".
         redraw_deal: draw a new deal for each episode of a trial.
+        pool: who is met, and how often, where neither `opponent` nor `opponents` nor `weights` is given.
     """
 
     name = "this game"
@@ -62,7 +63,10 @@ class GameEnvironment(Environment):
         weights: Sequence[float] | None = None,
         seat: str = MIXED,
         redraw_deal: bool = False,
+        pool: Mapping[str, float] | None = None,
     ):
+        if pool is not None and opponent is None and opponents is None and weights is None:
+            opponents, weights = list(pool), list(pool.values())
         if opponent is not None and (opponents is not None or weights is not None):
             raise ConfigError(
                 f"`opponent` and `opponents` (with `weights`) were both given to {self.name}. Use `opponent` for a "
