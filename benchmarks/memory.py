@@ -255,7 +255,7 @@ def table(workload: dict[str, int], *, trials: int, gpu_gib: float) -> str:
         for sharding, gpus, rank in [
             *(("whole", 1, rank) for rank in (0, 16)),
             *((sharding, 8, 0) for sharding in ("whole", "zero2", "zero3", "fsdp2")),
-            ("whole", 8, 16),
+            *((sharding, 8, 16) for sharding in ("whole", "zero2", "zero3")),
         ]:
             setup = Setup(shape, sharding, gpus, rank, rows=max(1, trials // gpus), **workload)
             sizes = [

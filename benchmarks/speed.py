@@ -7,9 +7,10 @@
 Every contender runs in processes of its own, forwards and then backwards (A B B A), with the micro-batch that is
 fastest for it, and with response lengths and trials forced by seeded tables; no ratio is given where token counts
 differ by more than 1 % (`side_by_side/protocol.py`). Contenders are `<maker>/<workload>`: `ours`, `lockstep`
-(`side_by_side/lockstep.py`) and `trl`, each on `meta` (meta-RL), `rl` (plain RL) or `single` (one turn, the only one
-that TRL plays). Random weights, nothing is downloaded. What is not installed is named and left out. Also: steps per
-second of the shipped environments. Writes `benchmarks/results/speed_<machine>.json`.
+(`side_by_side/lockstep.py`), `trl` and `trl_continuous` (TRL sampling with continuous batching, where that works), each
+on `meta` (meta-RL), `rl` (plain RL) or `single` (one turn, the only one that TRL plays). All settings of each are kept.
+Random weights, nothing is downloaded. What is not installed is named and left out. Also: steps per second of the
+shipped environments. Writes `benchmarks/results/speed_<machine>.json`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ from side_by_side.report import NAMES, UNITS, WORK, compare, refusals, text
 BENCHMARKS = Path(__file__).resolve().parent
 RESULTS = BENCHMARKS / "results"
 CONTENDERS = ("ours/meta", "lockstep/meta", "ours/rl", "lockstep/rl", "ours/single", "trl/single")
-POSSIBLE = tuple(f"{maker}/{work}" for maker in NAMES for work in WORK if maker != "trl" or work == "single")
-NEEDS = {"trl": ("trl", "datasets")}
+CONTENDERS += ("trl_continuous/single",)
+POSSIBLE = tuple(f"{maker}/{work}" for maker in NAMES for work in WORK if "trl" not in maker or work == "single")
+NEEDS = {"trl": ("trl", "datasets"), "trl_continuous": ("trl", "datasets")}
+OPTIONAL = ("trl_continuous",)
+"""Makers that not every machine and version can run: where all they try fails, they are left out with the reason."""
+
+OPTIONAL_LIMIT_S = 300.0
+"""Seconds that a process of theirs may take: what is not supported may also wait for ever."""
 
 TUNING_REPEATS = 2
 """Timed iterations of each micro-batch that is tried; the faster one counts, because disturbances only slow down."""
@@ -88,8 +95,13 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             tuning, micro_batches = {}, {maker: chosen.rows for maker in NAMES} | {"ours": sizes.tokens[-1]}
         else:
             tuning = tune(contenders, {maker: sizes.candidates(maker) for maker in NAMES}, launch)
+            errors = {name: tuning[name.split("/")[0]].get("error") for name in contenders}
+            left_out |= not_supported(errors)
+            contenders = [name for name in contenders if name not in left_out]
             micro_batches = {maker: found["chosen"] for maker, found in tuning.items()}
         runs = run_all(contenders, micro_batches, launch)
+        left_out |= not_supported({name: found[-1].get("error") for name, found in runs.items()})
+        runs = {name: found for name, found in runs.items() if name not in left_out}
         environments = {} if chosen.skip_environments else launch("environments")
     if "error" in environments:
         left_out["environments"], environments = f"which failed: {environments['error']}", {}
@@ -103,7 +115,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         "preset": preset,
         "sizes": sizes.described(),
         "order": order(contenders),
-        "tuning": tuning,
+        "tuning": {maker: found for maker, found in tuning.items() if "error" not in found or maker not in OPTIONAL},
         "contenders": runs,
         "compared": compare(runs),
         "environments": environments,
@@ -150,7 +162,11 @@ def launcher(folder: str, preset: str, tasks_factor: float, repeats: int, thread
         job.write(files[0])
         files[1].unlink(missing_ok=True)
         command = [sys.executable, "-m", "side_by_side.child", str(files[0])]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        limit = OPTIONAL_LIMIT_S if kind in OPTIONAL else None
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return {"error": f"it did not end within {limit:g} s"}
         if done.returncode or not files[1].exists():
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             print("\n".join(lines[-20:]), file=sys.stderr)
@@ -165,6 +181,7 @@ def tune(contenders: list[str], sizes: dict[str, tuple[int, ...]], launch: Launc
     found: dict[str, Any] = {}
     for maker, candidates in sizes.items():
         works = [name.split("/")[1] for name in contenders if name.startswith(f"{maker}/")]
+        run: dict[str, Any] = {}
         if not works:
             continue
         tried: list[tuple[int, float | None]] = []
@@ -174,10 +191,19 @@ def tune(contenders: list[str], sizes: dict[str, tuple[int, ...]], launch: Launc
             tried.append((size, seconds))
             said = "failed" if seconds is None else f"{seconds:.2f} s"
             print(f"tuning {maker}, {size} {UNITS[maker]}: {said}", flush=True)
+            if seconds is None and maker in OPTIONAL:
+                break
         # Where all fail, the smallest is run all the same, so that the report says why.
+        error = {"error": run["error"]} if "error" in run else {}
         best = min((item for item in tried if item[1] is not None), key=lambda item: item[1], default=tried[0])
-        found[maker] = {"chosen": best[0], "tried": tried}
+        found[maker] = {"chosen": best[0], "tried": tried} | (error if best[1] is None else {})
     return found
+
+
+def not_supported(errors: dict[str, str | None]) -> dict[str, str]:
+    """Return the contenders of `OPTIONAL` makers that failed, with the reason."""
+    failed = {name: error for name, error in errors.items() if error and name.split("/")[0] in OPTIONAL}
+    return {name: f"which is not supported here: {error}" for name, error in failed.items()}
 
 
 def run_all(contenders: list[str], micro_batches: dict[str, int], launch: Launch) -> dict[str, list[dict[str, Any]]]:

@@ -3,14 +3,16 @@ r"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independe
     python recipes/evaluate.py --model_name_or_path runs/minesweeper-20260101-120000
     python recipes/evaluate.py --model_name_or_path Qwen/Qwen3-4B --env minesweeper --agent reflexion
     python recipes/evaluate.py --model_name_or_path runs/my_run --env_kwargs '{size: 6, mines: 4}'
-    python recipes/evaluate.py --model_name_or_path runs/kuhn --opponents "cfr equilibrium" --num_episodes 10
+    python recipes/evaluate.py --model_name_or_path runs/kuhn --opponents "cfr equilibrium=2" --num_episodes 10
+    python recipes/evaluate.py --model_name_or_path runs/kuhn --opponents "model:runs/kuhn/population/snapshot-50 cfr"
     accelerate launch --config_file recipes/accelerate_configs/multi_gpu.yaml recipes/evaluate.py \
         --model_name_or_path runs/my_run
 
 A run's folder brings its environment, trial settings and token limits along; flags win. The result goes to
 `eval/evaluate-<label>.json` inside a local model folder, or to `--output`. The tasks are the same whatever `--seed`
 says, and so are the draws; the seed decides how the built-in model is taught where none is shipped. Of games all
-episodes are played, and tables by episode, opponent and seat follow; `--opponents` names others than the run's own.
+episodes are played, and tables by episode, opponent and seat follow; `--opponents` names others than the run's own,
+models among them, each met as often as its weight says.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ def main() -> int:
     from metarl_agents.policy.loading import check_model_name
 
     check_model_name(config.model)
-    config.trial = exam_settings(config.trial, config.population.opponents)
+    config.trial = exam_settings(config.trial, config.population.opponents, models=True)
     result, is_main = _evaluate(config, extras)
+    if config.population.opponents:
+        result.meta["opponents"] = config.population.opponents
     if is_main:
         from metarl_agents.evaluation.games import examine_games, format_games
         from metarl_agents.evaluation.results import format_table
@@ -88,7 +92,7 @@ def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     policy.model.to(accelerator.device)
     result = evaluate(
         policy,
-        make_env,
+        _dealt(config, make_env, accelerator.device),
         config,
         split=extras["split"],
         num_tasks=config.run.eval_tasks,
@@ -99,6 +103,30 @@ def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
         play_request=AGENTS[extras["agent"]].play_request,
     )
     return result, accelerator.is_main_process
+
+
+def _dealt(config: Config, make_env: Any, device: Any) -> Any:
+    """Return what builds the environments, with the models that `--opponents` names in the opponent's seat."""
+    from metarl_agents.envs.factory import opened, tiny_model_name
+    from metarl_agents.evaluation.games import exam_opponents
+    from metarl_agents.policy.sampling import Sampling
+    from metarl_agents.rollout.opponent_lists import load_opponent
+    from metarl_agents.rollout.opponents import DealtEnvironments, ModelOpponent
+
+    listed = exam_opponents(config.population.opponents, models=True)
+    if all(entry.source is None for entry in listed):
+        return make_env
+    with opened(make_env) as env:
+        scripted, tiny_name = iter(env.seating.opponents), tiny_model_name(env)
+    limit = config.sampling.max_prompt_tokens
+    opponents = []
+    for entry in listed:
+        if entry.source is None:  # they stand in the environment in the order in which they were named
+            opponents.append(next(scripted))
+            continue
+        policy = load_opponent(config.model, entry.source, tiny_name, device)
+        opponents.append(ModelOpponent(entry.name, policy, Sampling.for_evaluation(config), max_prompt_tokens=limit))
+    return DealtEnvironments(make_env, opponents, [entry.weight for entry in listed], config.trial.env_timeout_s)
 
 
 def _output(config: Config, asked: str | None, label: str) -> Path | None:

@@ -20,29 +20,31 @@ MAY_IMPORT = {
     "errors": set(),
     "_version": set(),
     "config": {"errors"},
+    "sources": {"errors"},
     "cli": BASE,
     "envs": BASE | {"environments"},  # by name only, to register what is shipped
     "advantages": BASE,
     "prompting": BASE | {"envs"},
     "policy": BASE,
-    "rollout": BASE | {"envs", "prompting", "policy"},
+    "rollout": BASE | {"envs", "prompting", "policy", "sources"},
     "evaluation": BASE | {"envs", "prompting", "rollout", "policy"},
     "tracking": BASE,
-    "training": BASE | {"cli", "envs", "prompting", "policy", "rollout", "evaluation", "tracking", "advantages"},
+    "training": BASE
+    | {"cli", "envs", "prompting", "policy", "rollout", "evaluation", "tracking", "advantages", "sources"},
 }
 HEAVY = {
-    "types": set(), "errors": set(), "_version": set(), "config": set(), "envs": set(), "prompting": set(),
+    "types": set(), "errors": set(), "_version": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
     "cli": {"yaml"},
     "advantages": {"torch"},
     "policy": {"torch", "transformers", "tokenizers", "peft", "deepspeed", "accelerate", "safetensors", "yaml", "gguf"},
-    "rollout": {"datasets"},
+    "rollout": set(),
     "evaluation": {"numpy", "accelerate", "torch"},
     "tracking": {"torch", "datasets", "tqdm", "tensorboard", "numpy", "yaml"},
-    "training": {"torch", "accelerate", "safetensors", "yaml", "datasets"},
+    "training": {"torch", "accelerate", "safetensors", "yaml"},
 }  # fmt: skip
 ONLY_IN = {
     "transformers": {"policy"}, "peft": {"policy"}, "deepspeed": {"policy"}, "tokenizers": {"policy"},
-    "accelerate": {"policy", "training", "evaluation"}, "datasets": {"rollout", "tracking", "training"}, "tensorboard": {"tracking"},
+    "accelerate": {"policy", "training", "evaluation"}, "datasets": {"sources", "tracking"}, "tensorboard": {"tracking"},
 }  # fmt: skip
 
 

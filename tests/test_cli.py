@@ -261,3 +261,21 @@ def test_every_public_name_can_be_imported():
     assert set(metarl_agents.__all__) == set(metarl_agents._PUBLIC) | {"__version__"}
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         metarl_agents.trian  # noqa: B018
+
+
+WITHOUT = """
+import sys
+for name in ("deepspeed", "peft", "datasets"):
+    sys.modules[name] = None
+sys.path.insert(0, "tests/training")
+from training_helpers import Coin, run_training
+result = run_training(sys.argv[1], max_steps=1)
+print([result.steps, [name for name in ("deepspeed", "peft", "datasets") if sys.modules[name]]])
+"""
+
+
+def test_a_machine_without_deepspeed_peft_and_datasets_trains(tmp_path):
+    done = python(["-c", WITHOUT, str(tmp_path / "run")])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().splitlines()[-1] == "[1, []]"
+    assert (tmp_path / "run" / "model.safetensors").is_file()

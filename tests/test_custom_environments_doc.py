@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -114,6 +115,7 @@ def test_the_parts_of_the_page_do_what_the_text_says():
             data.reset(seed=seed)
             seen[split].add("".join(plank[0] for plank in data.sound))
     assert seen == {split: set(listed) for split, listed in rows.items()}
+    assert {split: data.num_tasks(split) for split in rows} == {split: len(tasks) for split, tasks in seen.items()}
 
 
 def attempts_with_memory(bridge, seed: int) -> int:
@@ -192,6 +194,17 @@ def test_the_recipes_commands_build_their_environments(command, my_package, monk
     config.check()
     observation, _ = environment_factory(config.trial)().reset(seed=0)
     assert observation
+
+
+@pytest.mark.slow
+def test_a_recipe_finds_a_module_of_the_current_folder(tmp_path):
+    (tmp_path / "own_bridge.py").write_text(CODE[0])
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    flags = ["--env", "own_bridge:Bridge", "--num_episodes", "3", "--max_turns", "3", "--dry_run"]
+    recipe = [sys.executable, str(ROOT / "recipes" / "train_two_doors.py"), *flags]
+    done = subprocess.run(recipe, cwd=tmp_path, env=bare, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "You stand before the bridge." in done.stdout and "Nothing was trained" in done.stdout
 
 
 @pytest.mark.parametrize("command", [command for command in recipe_commands() if command.endswith("--dry_run")])

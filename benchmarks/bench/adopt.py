@@ -20,6 +20,7 @@ from metarl_agents.cli import coerce, read_yaml
 from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult
+from metarl_agents.evaluation.games import exam_settings
 from metarl_agents.policy.loading import TINY
 from metarl_agents.policy.sampling import Sampling
 
@@ -173,6 +174,8 @@ def _differences(result: EvaluationResult, job: Job) -> list[str]:
     from metarl_agents.rollout.tasks import evaluation_seeds
 
     trial, run = job.config.trial, job.config.run
+    if job.config.population.opponents:
+        trial = exam_settings(trial, job.config.population.opponents)
     wanted: dict[str, Any] = {name: getattr(trial, name) for name in _STATED}
     wanted |= {
         "split": job.split,

@@ -11,12 +11,13 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from bench.games import pack_games, unpack_games
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult
@@ -27,7 +28,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CELL_VERSION = 1
 """Raise it when code changes what a cell would find (sampling, prompts, credit, update): all cells become stale."""
 
-ENVIRONMENT_VERSIONS: dict[str, int] = {}
+ENVIRONMENT_VERSIONS: dict[str, int] = {"alfworld": 2, "sokoban": 2}
 """Raise an environment's number (1 where it is not listed) when its tasks, texts or shipped player change."""
 
 IDLE = frozenset(
@@ -56,9 +57,9 @@ EVALUATED = (
     *("max_new_tokens_per_turn", "max_prompt_tokens", "max_tokens_per_generate_batch"),
     *("eval_temperature", "eval_top_p", "eval_top_k", "eval_min_p", "eval_repetition_penalty"),
     *("env", "env_kwargs", "wording", "max_turns", "num_episodes", "memory", "stop_on_success", "max_remark_chars"),
-    *("tasks", "eval_tasks", "eval_samples"),
+    *("opponents", "tasks", "eval_tasks", "eval_samples"),
 )
-"""Settings that decide what an evaluation finds."""
+"""Settings that decide what an evaluation finds. A game's opponents and seat are in `env_kwargs`, or in `opponents`."""
 
 _FORMAT = "metarl_agents.bench_cell"
 _FORMAT_VERSION = 1
@@ -200,10 +201,15 @@ def decides_evaluation(config: Config, *, agent: str, split: str, train_key: str
 
 
 def base_model(config: Config) -> dict[str, Any]:
-    """Return what identifies the model a run starts from: digest of local weights, else its name.
+    """Return what identifies the model a run starts from: digest of local weights, else its name; a GGUF file's name.
 
-    A tiny model that no folder ships is made on the spot from the settings and the seed.
+    A tiny model that no folder ships is made on the spot, from the settings, the seed and how such models are taught.
     """
+    found = _base_model(config)
+    return found if config.model.gguf_file is None else found | {"gguf_file": config.model.gguf_file}
+
+
+def _base_model(config: Config) -> dict[str, Any]:
     from metarl_agents.policy.loading import TINY, shipped_folder
 
     name = config.model.model_name_or_path
@@ -212,11 +218,23 @@ def base_model(config: Config) -> dict[str, Any]:
         shipped = _shipped_name(trial.env, json.dumps(trial.env_kwargs, sort_keys=True), trial.wording)
         folder = shipped_folder(shipped) if shipped else None
         if folder is None:
-            return {"name": TINY, "made_on_the_spot": True, "seed": config.run.seed}
+            return {"name": TINY, "made_on_the_spot": _lessons(), "seed": config.run.seed}
         return {"name": TINY, "weights": digest(folder)}
     if Path(name).expanduser().exists():
         return {"weights": digest(Path(name).expanduser())}
     return {"name": name}
+
+
+def _lessons() -> dict[str, Any]:
+    """Return how a model that is made on the spot is shaped and taught; its seed is the run's."""
+    from metarl_agents.training import warm_start
+
+    return {
+        "fit": asdict(replace(warm_start.ON_THE_FLY, seed=0)),
+        "trials": warm_start.ON_THE_FLY_TRIALS,
+        "size": warm_start.ON_THE_FLY_SIZE,
+        "vocabulary_trials": warm_start.VOCABULARY_TRIALS,
+    }
 
 
 @lru_cache(maxsize=256)
@@ -260,13 +278,15 @@ def _task_file(config: Config) -> str | None:
 
 
 def pack(result: EvaluationResult) -> dict[str, Any]:
-    """Return a result's fields, the long ones short: runs of task seeds, samples as text."""
+    """Return a result's fields, the long ones short: runs of task seeds, samples as text, games as columns."""
     values = asdict(result)
     values["task_seeds"] = _runs(result.task_seeds)
     if result.first_episode_successes is not None:
         values["first_episode_successes"] = [
             "".join("01"[won] for won in row) for row in result.first_episode_successes
         ]
+    if "games" in result.meta:
+        values["meta"] = result.meta | {"games": pack_games(result.meta["games"])}
     return json.loads(json.dumps(values))
 
 
@@ -277,9 +297,11 @@ def unpack(values: dict[str, Any], name: str) -> EvaluationResult:
         ConfigError: the fields are another version's.
     """
     samples = values.get("first_episode_successes")
+    meta = values.get("meta", {})
     changed: dict[str, Any] = {
         "task_seeds": [first + i for first, count in values.get("task_seeds", ()) for i in range(count)],
         "first_episode_successes": samples and [[letter == "1" for letter in row] for row in samples],
+        "meta": meta | ({"games": unpack_games(meta["games"])} if "games" in meta else {}),
     }
     return EvaluationResult.from_values(values | changed, name)
 

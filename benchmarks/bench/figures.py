@@ -1,4 +1,4 @@
-"""Pictures of a summary: pass@k over training, the gain of later episodes, diversity, ablations.
+"""Pictures of a summary: pass@k over training, gains of later episodes, diversity, ablations, games by episode.
 
 What does not live here: the numbers (`summary.py`) and the drawing of training curves (`plot_training.py`).
 """
@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from plot_training import COLOURS, MARKERS, draw, load_pyplot
+
+from bench.measures import PASS, Measure, measure_of, scores
+from bench.table import different
 
 _STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False, "axes.spines.right": False}
 
@@ -31,13 +34,8 @@ def draw_all(summary: dict[str, Any], folder: Path, only: set[str] | None = None
 
 def training(block: dict[str, Any], path: Path) -> bool:
     """Draw pass@k over training, one panel for each trained method."""
-    methods: dict[str, list[dict[str, Any]]] = {}
-    for row in block["rows"]:
-        runs = [_series(entry["curves"]) for entry in row["curves"]]
-        known = [series for earlier in methods.values() for series in earlier]
-        # Rows that play the same model share its curve.
-        if runs and runs[0] not in known:
-            methods[row["label"]] = runs
+    trained = different([row for row in block["rows"] if row["curves"]], "models")
+    methods = {row["label"]: [_series(entry["curves"]) for entry in row["curves"]] for row in trained}
     if methods:
         draw(methods, window=10, output=path)
     return bool(methods)
@@ -74,15 +72,18 @@ def gain(block: dict[str, Any], path: Path) -> bool:
 
 def diversity(block: dict[str, Any], path: Path) -> bool:
     """Draw the entropy of first episodes: base model, RL, meta-RL."""
-    rows = [row for row in block["rows"] if row["diversity"] and row["meaningful"]]
-    seen: set[float] = set()
-    rows = [row for row in rows if not (row["diversity"]["nats"] in seen or seen.add(row["diversity"]["nats"]))]
+    rows = different([row for row in block["rows"] if row["diversity"] and row["meaningful"]], "player")
     if not rows:
         return False
 
     def fill(axes: Any) -> None:
         places = range(len(rows))
-        axes.barh(places, [row["diversity"]["nats"] for row in rows], color=COLOURS[2], height=0.7)
+        nats = [row["diversity"]["nats"] for row in rows]
+        edges = [row["diversity"]["interval"] or [value] * 2 for row, value in zip(rows, nats, strict=True)]
+        bars = [[value - low for value, (low, _) in zip(nats, edges, strict=True)]]
+        bars.append([high - value for value, (_, high) in zip(nats, edges, strict=True)])
+        axes.barh(places, nats, color=COLOURS[2], height=0.7)
+        axes.errorbar(nats, places, xerr=bars, fmt="none", ecolor="#333333", capsize=3, elinewidth=1.2)
         axes.set_yticks(list(places), [row["label"] for row in rows])
         axes.invert_yaxis()
         axes.set_xlabel("entropy of first episodes (nats)")
@@ -90,9 +91,33 @@ def diversity(block: dict[str, Any], path: Path) -> bool:
     return _picture(path, (8.5, 1.2 + 0.42 * len(rows)), fill)
 
 
+def episodes(block: dict[str, Any], path: Path) -> bool:
+    """Draw what each row's measure is in each episode of a trial, as a line with intervals."""
+    measure = measure_of(block)
+    rows = [(row["label"], scores(row, measure)) for row in block["rows"] if row["meaningful"]]
+    rows = [(label, found) for label, found in rows if found]
+    if not rows:
+        return False
+
+    def fill(axes: Any) -> None:
+        ks = list(rows[0][1])
+        for index, (label, found) in enumerate(rows):
+            # Side by side, so that no interval hides another one.
+            aside = 0.06 * (index - (len(rows) - 1) / 2)
+            values = [found[k] for k in ks if k in found]
+            _curve(axes, [n + aside for n in range(len(values))], values, measure, index, label)
+        axes.set_xticks(range(len(ks)), [f"episode {k}" for k in ks])
+        axes.set_ylabel(measure.axis)
+        axes.axhline(0.0, color="#999999", linewidth=0.8)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=1, frameon=False)
+
+    return _picture(path, (7.5, 4.2 + 0.28 * len(rows)), fill, along="y")
+
+
 def ablation(block: dict[str, Any], path: Path) -> bool:
-    """Draw pass@k over the variants, one panel for each method."""
-    there = [row for row in block["rows"] if row["pass"] and row["variant"] is not None]
+    """Draw what the table leads with over the variants, one panel for each method."""
+    measure = measure_of(block)
+    there = [row for row in block["rows"] if scores(row, measure) and row["variant"] is not None]
     methods = list(dict.fromkeys(row["method"] for row in there))
     if not there:
         return False
@@ -103,10 +128,10 @@ def ablation(block: dict[str, Any], path: Path) -> bool:
         figure, grid = plt.subplots(1, len(methods), figsize=size, sharey=True, squeeze=False)
         for axes, method in zip(grid.flat, methods, strict=True):
             rows = [row for row in there if row["method"] == method]
-            _variants(axes, rows, values)
+            _variants(axes, rows, values, measure)
             axes.set_title(rows[0]["label"].split(";")[0])
             axes.set_xlabel(block["vary"]["name"])
-        grid[0, 0].set_ylabel("tasks solved (%)")
+        grid[0, 0].set_ylabel(measure.axis)
         grid[0, 0].legend(frameon=False)
         _save(plt, figure, path)
     return True
@@ -117,24 +142,35 @@ FIGURES: dict[str, Callable[[dict[str, Any], Path], bool]] = {
     "gain": gain,
     "diversity": diversity,
     "ablation": ablation,
+    "episodes": episodes,
 }
 """What a plan may ask for under `figures`; each returns whether there was something to draw."""
 
 
-def _variants(axes: Any, rows: Sequence[dict[str, Any]], values: Sequence[str]) -> None:
+def _variants(axes: Any, rows: Sequence[dict[str, Any]], values: Sequence[str], measure: Measure) -> None:
     places = [values.index(row["variant"]) for row in rows]
-    for index, k in enumerate(rows[0]["pass"]):
-        found = [row["pass"][k] for row in rows]
-        middle = [100 * v["share"] for v in found]
-        bars = [
-            [100 * (v["share"] - v["interval"][0]) for v in found],
-            [100 * (v["interval"][1] - v["share"]) for v in found],
-        ]
-        style = {"color": COLOURS[index], "marker": MARKERS[index], "capsize": 3, "elinewidth": 1.2}
-        axes.errorbar(places, middle, yerr=bars, label=f"pass@{k}", **style)
+    for index, k in enumerate(scores(rows[0], measure)):
+        found = [scores(row, measure)[k] for row in rows]
+        _curve(axes, places, found, measure, index, measure.column.format(k=k))
     axes.set_xticks(range(len(values)), values, rotation=20 if max(map(len, values)) > 6 else 0)
-    axes.set_ylim(bottom=0)
+    if measure is PASS:
+        axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25, linewidth=0.8)
+
+
+def _curve(
+    axes: Any, places: Sequence[float], found: Sequence[dict[str, Any]], measure: Measure, index: int, label: str
+) -> None:
+    """Draw numbers with their intervals."""
+    scale = 100 if measure.is_share else 1
+    bars = [
+        [scale * max(0.0, v["share"] - v["interval"][0]) for v in found],
+        [scale * max(0.0, v["interval"][1] - v["share"]) for v in found],
+    ]
+    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+    dashes = "-" if index < len(COLOURS) else "--"
+    middle = [scale * v["share"] for v in found]
+    axes.errorbar(places, middle, yerr=bars, label=label, capsize=3, elinewidth=1.2, linestyle=dashes, **style)
 
 
 def _series(curves: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[str, dict[int, float]]]:
@@ -144,12 +180,12 @@ def _series(curves: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[s
     }
 
 
-def _picture(path: Path, size: tuple[float, float], fill: Callable[[Any], None]) -> bool:
+def _picture(path: Path, size: tuple[float, float], fill: Callable[[Any], None], along: str = "x") -> bool:
     plt = load_pyplot()
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=size)
         fill(axes)
-        axes.grid(axis="x", alpha=0.25, linewidth=0.8)
+        axes.grid(axis=along, alpha=0.25, linewidth=0.8)
         axes.set_axisbelow(True)
         _save(plt, figure, path)
     return True

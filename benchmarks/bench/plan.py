@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.cells import ROOT, decides_evaluation, decides_training, key_of, stem
+from bench.cells import EVALUATED, ROOT, decides_evaluation, decides_training, key_of, stem
+from bench.measures import EXPLOITED, PASS
 from metarl_agents.cli import coerce, read_yaml
-from metarl_agents.config import Config
+from metarl_agents.config import Config, ModelConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.agents import AGENTS
 
@@ -26,12 +27,17 @@ PRESETS = ("smoke", "cpu", "gpu")
 _BLOCK_KEYS = frozenset(
     {
         *("name", "title", "like", "kind", "requires", "recipe", "config", "seeds", "rows", "reference", "published"),
-        *("figures", "vary", "train", "evaluate", "methods", "cost", "note"),
+        *("figures", "vary", "train", "evaluate", "methods", "cost", "note", "measure"),
     }
 )
 _PLAN_KEYS = frozenset({"title", "jobs", "hours", "launch", "episodes_per_task", "train", "evaluate", "methods"})
 _PLAN_KEYS |= {"cost", "blocks"}
 _METHOD_KEYS = frozenset({"label", "train", "train_as", "evaluate", "agent"})
+_ALIKE = tuple(name for name in EVALUATED if name not in ("memory", "eval_samples"))
+"""What the rows of a table share in evaluation: tasks, sampling, limits. Memory is what rows compare; samples are taken
+of one row of each model."""
+_MODEL = tuple(item.name for item in fields(ModelConfig) if item.name not in EVALUATED)
+"""Settings that say which model it is and how to load it."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class Block:
     published: str | None = None
     figures: tuple[str, ...] = ()
     note: str | None = None
+    measure: str = "pass"
+    """What the table leads with: "pass" (pass@k), or "exploited" in a game (see `measures.py`)."""
 
 
 @dataclass(frozen=True)
@@ -208,8 +216,10 @@ class _Expander:
             published=written.get("published"),
             figures=tuple(written.get("figures", ())),
             note=written.get("note"),
+            measure=written.get("measure", PASS.name),
         )
         _check_fair(block, self.plan.get("episodes_per_task", 24))
+        _check_measure(block)
         return block
 
     def _row(self, name: str, variant: Any, changes: dict[str, Any]) -> Row:
@@ -231,10 +241,9 @@ class _Expander:
 
     def _evaluation(self, row_id: str, method: str, changes: dict[str, Any], seed: int | None) -> Job:
         train = None if seed is None else self._training(row_id, method, changes, seed)
-        base = self.preset if train is None else train.config.flat()
         own = self._method(method)
         parts = [self.plan.get("evaluate"), self.written.get("evaluate"), own.get("evaluate"), changes.get("evaluate")]
-        config = _config(base, *parts)
+        config = _config(self.preset, *parts, _model_of(train))
         agent = own.get("agent", "policy")
         decides = decides_evaluation(config, agent=agent, split="test", train_key=train and train.key)
         return Job(
@@ -280,6 +289,11 @@ class _Expander:
         return "/".join([self.written["name"], row_id, *([] if seed is None else [f"s{seed}"])])
 
 
+def _model_of(train: Job | None) -> dict[str, Any]:
+    """Return which model a training leaves behind; nothing else of how it was trained may enter its evaluation."""
+    return {} if train is None else {name: getattr(train.config.model, name) for name in _MODEL}
+
+
 def _config(*parts: dict[str, Any] | None) -> Config:
     """Merge settings, later ones winning."""
     merged: dict[str, Any] = {}
@@ -303,7 +317,7 @@ def _inherit(block: dict[str, Any], written: dict[str, dict[str, Any]]) -> dict[
     if block["like"] not in written:
         raise ConfigError(f"the block {block['name']} is like `{block['like']}`, which no block above it is called.")
     other = written[block["like"]]
-    shared = ("requires", "recipe", "config", "seeds", "cost", "train", "evaluate", "methods")
+    shared = ("requires", "recipe", "config", "seeds", "cost", "train", "evaluate", "methods", "measure")
     return {name: other[name] for name in shared if name in other} | block
 
 
@@ -318,11 +332,13 @@ def _check_fair(block: Block, episodes: int) -> None:
     conditions: dict[str | None, tuple[str, Any]] = {}
     for row in block.rows:
         job = row.jobs[0]
-        sampling = {k: v for k, v in job.decides["settings"].items() if k.startswith("eval_") and k != "eval_samples"}
-        limits = {k: job.decides["settings"][k] for k in ("env", "env_kwargs", "max_turns", "num_episodes", "wording")}
-        first, expected = conditions.setdefault(row.variant, (row.id, sampling | limits))
-        if expected != sampling | limits:
-            raise ConfigError(f"`{row.id}` and `{first}` of the block {block.name} are not evaluated alike.")
+        found = {name: job.decides["settings"].get(name) for name in _ALIKE}
+        first, expected = conditions.setdefault(row.variant, (row.id, found))
+        if expected != found:
+            names = ", ".join(f"`{name}`" for name in _ALIKE if found[name] != expected[name])
+            raise ConfigError(
+                f"`{row.id}` and `{first}` of the block {block.name} are not evaluated alike: {names} differ."
+            )
         if job.train:
             trial = job.train.config.trial
             allotted = trial.num_episodes * trial.group_size
@@ -334,6 +350,20 @@ def _check_fair(block: Block, episodes: int) -> None:
     ids = [row.id for row in block.rows]
     if len(set(ids)) < len(ids) or block.reference not in {*ids, *(row.method for row in block.rows)}:
         raise ConfigError(f"the block {block.name} names a row twice, or its reference `{block.reference}` is no row.")
+
+
+def _check_measure(block: Block) -> None:
+    """Refuse a measure that is unknown, or one of games where an evaluation would not play all of them."""
+    if block.measure not in (PASS.name, EXPLOITED.name):
+        raise ConfigError(
+            f"the block {block.name} has the measure `{block.measure}`, but may have {PASS.name} or {EXPLOITED.name}."
+        )
+    ending = [row.id for row in block.rows if row.jobs[0].config.trial.stop_on_success]
+    if block.measure == EXPLOITED.name and ending:
+        raise ConfigError(
+            f"`{ending[0]}` of the block {block.name} ends a trial at its first success, but of games all episodes are "
+            "played: set `stop_on_success: false`."
+        )
 
 
 def _importable(package: str) -> bool:

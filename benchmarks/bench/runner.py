@@ -87,26 +87,37 @@ class Runner:
                         running[pool.submit(self.work, job, self.shop, self._trained(job))] = (job, time.monotonic())
                     done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                     for future in done:
-                        job, began = running.pop(future)
-                        made.append(self._keep(future.result(), time.monotonic() - began, job))
+                        made.append(self._keep(future, *running[future]))
+                        del running[future]
                         waiting = self._without_hopeless(waiting, made[-1])
                         left = [*waiting, *(job for job, _ in running.values())]
                         self._report(made[-1], total - len(left), total, left)
-            except (KeyboardInterrupt, Interrupted):
+            except BaseException as error:
                 self.say("stopping: trainings finish their step and save ...")
-                self.shop.stop()
-                for future in running:
-                    future.cancel()
-                wait(running)
-                raise KeyboardInterrupt from None
+                self._wind_up(running)
+                if isinstance(error, Interrupted):
+                    raise KeyboardInterrupt from None
+                raise
         return made
+
+    def _wind_up(self, running: dict[Future, tuple[Job, float]]) -> None:
+        """Stop what runs, and keep what was finished all the same."""
+        self.shop.stop()
+        for future in running:
+            future.cancel()
+        wait(running)
+        for future, (job, began) in running.items():
+            if not future.cancelled() and future.exception() is None:
+                self._keep(future, job, began)
 
     def _ready(self, waiting: Sequence[Job], running: Sequence[Job]) -> list[Job]:
         """Return the jobs whose model is there, in order."""
         coming = {job.key for job in (*waiting, *running)}
         return [job for job in waiting if job.train is None or job.train.key not in coming]
 
-    def _keep(self, cell: Cell, seconds: float, job: Job) -> Cell:
+    def _keep(self, future: Future, job: Job, began: float) -> Cell:
+        """Write what a job found; raises what the job raised."""
+        cell, seconds = future.result(), time.monotonic() - began
         cell.write(self.folder)
         self.cells[cell.key] = cell
         if cell.finished:

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from compare_runs import Group, describe_group
+from compare_runs import Group, describe_group, difference, diversity, independent
 
-from bench.cells import RESULTS, Cell, read_cells
+from bench import games
+from bench.cells import RESULTS, Cell, key_of, read_cells
+from bench.measures import EXPLOITED, MEASURES, PASS, PAYOFF, Measure, scores
 from bench.plan import PLANS, Block, Job, Plan, Row, load_plan
 from metarl_agents.cli import read_yaml
-from metarl_agents.evaluation import EvaluationResult, holm_adjusted, paired_bootstrap
+from metarl_agents.evaluation import EvaluationResult, holm_adjusted
 from metarl_agents.evaluation.results import SMALL_NUMBER, table_notes
 
 _OPTIONS = {"resamples": 10_000, "seed": 0}
@@ -91,13 +93,26 @@ class _Table:
 
     def __init__(self, block: Block, cells: dict[str, Cell]) -> None:
         self.block, self.cells = block, cells
-        self._compared: dict[tuple[str, str], dict[str, Any]] = {}
+        self._compared: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.results: dict[str, list[tuple[Job, Cell, EvaluationResult]]] = {}
         for row in block.rows:
             done = [(job, cells[job.key]) for job in row.jobs if job.key in cells and cells[job.key].finished]
             self.results[row.id] = [(job, cell, cell.evaluation()) for job, cell in done]
         source = read_yaml(PLANS / "published.yaml").get(block.published or "") if block.published else None
         self.published = source
+        self.played = {row.id: self._played(row) for row in block.rows} if block.measure == EXPLOITED.name else {}
+        self.measure = self._measure()
+
+    def _played(self, row: Row) -> games.Played | None:
+        found = self.results[row.id]
+        seeds = [job.seed for job, _, _ in found]
+        return games.read_played([result for _, _, result in found], seeds, row.jobs[0].config.trial)
+
+    def _measure(self) -> Measure:
+        """Return what the table leads with: payoffs where no opponent that was met leaves anything to exploit."""
+        there = [played for played in self.played.values() if played is not None]
+        nothing = there and not any(played.framed.any() for played in there)
+        return PAYOFF if nothing else MEASURES[self.block.measure]
 
     def describe(self) -> dict[str, Any]:
         block = self.block
@@ -116,6 +131,7 @@ class _Table:
             "vary": block.vary,
             "num_episodes": max(episodes),
             "figures": list(block.figures),
+            "measure": self.measure.name,
             "notes": self._notes(),
             "published": self.published and {k: self.published[k] for k in ("source", "setting")},
             "rows": rows,
@@ -131,8 +147,6 @@ class _Table:
         group, found = self._group(row), self.results[row.id]
         problems = [problem for job in row.jobs if (problem := self._problem(job))]
         described = describe_group(group, _OPTIONS) if group else {}
-        passes = {name[5:]: value for name, value in described.items() if name.startswith("pass@") and "_" not in name}
-        gains = list(described.get("gain_over_pass@1", {}).values())
         trained = [self.cells[job.train.key] for job, _, _ in found if job.train and job.train.key in self.cells]
         state = "finished" if not problems else "partial" if found else "missing"
         if not found and any(problem["status"] == "failed" for problem in problems):
@@ -147,16 +161,31 @@ class _Table:
             "done": [job.seed for job, _, _ in found if job.seed is not None],
             "state": state,
             "problems": problems,
-            "n": passes["1"]["n"] if passes else 0,
             "num_tasks": found[0][2].num_tasks if found else 0,
-            "pass": {k: {x: v[x] for x in ("share", "interval", "per_run", "spread")} for k, v in passes.items()},
-            "gain": gains[-1] if gains else None,
+            **self._by_episode(row, described),
             **self._sampled(row),
             "training": _mean_training(trained),
             "curves": [{"seed": cell.seed, "curves": cell.training["curves"]} for cell in trained],
             "published": (self.published or {}).get("rows", {}).get(row.method) if row.variant is None else None,
             "runs": [cell.run for cell in trained],
+            "models": [job.train.key for job in row.jobs if job.train],
+            "player": key_of({"player": _player(row)}),
         }
+
+    def _by_episode(self, row: Row, described: dict[str, Any]) -> dict[str, Any]:
+        """Return pass@k, what the games of the row say, and what later episodes gain over the first."""
+        passes = {name[5:]: value for name, value in described.items() if name.startswith("pass@") and "_" not in name}
+        gains = list(described.get("gain_over_pass@1", {}).values())
+        found = {
+            "n": passes["1"]["n"] if passes else 0,
+            "pass": {k: {x: v[x] for x in ("share", "interval", "per_run", "spread")} for k, v in passes.items()},
+            "gain": gains[-1] if gains else None,
+        }
+        if self.block.measure != PASS.name:
+            played = self.played[row.id]
+            found["games"] = games.describe(played, _OPTIONS) if played else None
+            found["gain"] = games.gain(played, self.measure.name, _OPTIONS) if played else None
+        return found
 
     def _problem(self, job: Job) -> dict[str, Any] | None:
         """Say what keeps an evaluation from being there: itself, or the model it would play."""
@@ -183,12 +212,9 @@ class _Table:
         if not results:
             return {"independent": {}, "diversity": None}
         most = min(min(result.num_samples, result.num_episodes) for result in results)
-        nats = [result.diversity_nats for result in results]
         return {
-            "independent": {str(k): _independent(results, k) for k in range(1, most + 1)},
-            "diversity": None
-            if None in nats
-            else {"nats": _mean(nats), "share": _mean([r.diversity_normalised for r in results])},
+            "independent": {str(k): independent(results, k, _OPTIONS) for k in range(1, most + 1)},
+            "diversity": diversity(results, _OPTIONS),
         }
 
     def _comparisons(self) -> list[dict[str, Any]]:
@@ -198,7 +224,7 @@ class _Table:
             other = self._reference_of(row)
             if other is not None and row.meaningful and self.results[row.id] and self.results[other.id]:
                 pairs.append((other, row))
-        found = [self._difference(better, than) for better, than in pairs]
+        found = [entry for better, than in pairs if (entry := self._difference(better, than)) is not None]
         for entry, p_holm in zip(found, holm_adjusted([entry["p_value"] for entry in found]), strict=True):
             entry["p_holm"] = p_holm
         return found
@@ -208,16 +234,30 @@ class _Table:
         found = next((other for other in self.block.rows if other.id in names), None)
         return None if found is row else found
 
-    def _difference(self, better: Row, than: Row) -> dict[str, Any]:
-        """Compare two rows at the last pass@k that both have; asked again, the answer is at hand."""
-        if (better.id, than.id) not in self._compared:
-            first, second = self._group(better), self._group(than)
-            k = min(first.num_episodes, second.num_episodes)
-            found = paired_bootstrap(first.solved_within(k), second.solved_within(k), over_runs=True, **_OPTIONS)
-            seeds = [len(first.results), len(second.results)]
-            entry = {"k": k, "better": better.id, "than": than.id, **found._asdict(), "seeds": seeds}
-            self._compared[better.id, than.id] = entry
-        return dict(self._compared[better.id, than.id])
+    def _difference(self, better: Row, than: Row) -> dict[str, Any] | None:
+        """Compare two rows at the last episode that both have; asked again, the answer is at hand.
+
+        None where games have nothing in common that could be compared.
+        """
+        pair = (better.id, than.id)
+        if pair not in self._compared:
+            found = self._compare_games(*pair) if self.measure is not PASS else self._compare_passes(better, than)
+            named = {"better": better.id, "than": than.id, "measure": self.measure.name}
+            self._compared[pair] = None if found is None else {"k": found.pop("k"), **named, **found}
+        return self._compared[pair] and dict(self._compared[pair])
+
+    def _compare_passes(self, better: Row, than: Row) -> dict[str, Any]:
+        first, second = self._group(better), self._group(than)
+        k = min(first.num_episodes, second.num_episodes)
+        return {
+            "k": k,
+            **difference(first, second, k, _OPTIONS)._asdict(),
+            "seeds": [len(first.results), len(second.results)],
+        }
+
+    def _compare_games(self, better: str, than: str) -> dict[str, Any] | None:
+        first, second = self.played[better], self.played[than]
+        return games.compare(first, second, self.measure.name, _OPTIONS) if first and second else None
 
     def _verdict(self, rows: Sequence[dict[str, Any]]) -> tuple[str | None, str]:
         """Return the row that may be printed bold, and a sentence about who leads or why nobody may be said to."""
@@ -225,18 +265,19 @@ class _Table:
             r.method for r in self.block.rows
         }:
             return None, "each variant is a table of its own: no row is best over all"
-        there = [row for row in rows if row["pass"] and row["meaningful"]]
+        shown = {row["id"]: scores(row, self.measure) for row in rows}
+        there = [row for row in rows if shown[row["id"]] and row["meaningful"]]
         if len(there) < 2:
             return None, "fewer than two rows are there: nothing to compare"
-        last = str(max(int(k) for k in there[0]["pass"]))
-        leader = max(there, key=lambda row: row["pass"][last]["share"])
-        lead = f"{leader['label']} leads at pass@{last}"
+        last = str(max(map(int, shown[there[0]["id"]])))
+        leader = max(there, key=lambda row: shown[row["id"]][last]["share"])
+        lead = f"{leader['label']} leads {self.measure.lead.format(k=last)}"
         if min(row["num_tasks"] for row in there) < SMALL_NUMBER:
             return None, f"n too small: {min(row['num_tasks'] for row in there)} tasks cannot tell rows apart"
         by_id = {row.id: row for row in self.block.rows}
         comparisons = len(there) * (len(there) - 1) // 2
         p_values = {
-            row["label"]: min(1.0, comparisons * self._difference(by_id[leader["id"]], by_id[row["id"]])["p_value"])
+            row["label"]: min(1.0, comparisons * self._p_value(by_id[leader["id"]], by_id[row["id"]]))
             for row in there
             if row is not leader
         }
@@ -253,12 +294,18 @@ class _Table:
         above = f"{lead}, significantly above every other of the {count} (p < 0.05 for {comparisons} pairs)"
         return leader["id"], above
 
+    def _p_value(self, better: Row, than: Row) -> float:
+        found = self._difference(better, than)
+        return 1.0 if found is None else found["p_value"]
+
     def _notes(self) -> list[str]:
         """Say what must be known to read the table."""
         found = [(row, result) for row in self.block.rows for _, _, result in self.results[row.id]]
         notes = [self.block.note] if self.block.note else []
         labelled = [_labelled(row.label, [r for other, r in found if other is row]) for row in self.block.rows]
         notes += table_notes([result for result in labelled if result is not None])
+        if self.measure is not PASS:
+            notes += games.notes([played for played in self.played.values() if played is not None])
         if any(row.trained for row in self.block.rows):
             seeds = {len(row.jobs) for row in self.block.rows if row.trained}
             notes.append(
@@ -302,12 +349,6 @@ def _player(row: Row) -> tuple[Any, ...]:
     trial = job.config.trial
     models = tuple(job.train.key if job.train else "" for job in row.jobs)
     return models, job.agent, repr(sorted(trial.env_kwargs.items())), trial.env, trial.max_turns
-
-
-def _independent(results: Sequence[EvaluationResult], k: int) -> dict[str, Any]:
-    """Average independent pass@k over seeds; an interval is given for a single one only."""
-    interval = list(results[0].independent_interval(k)) if len(results) == 1 else None
-    return {"share": _mean([result.independent(k) for result in results]), "interval": interval}
 
 
 def _mean_training(cells: Sequence[Cell]) -> dict[str, Any] | None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compare_runs import difference_line
+from compare_runs import difference_line, diversity_cell
 
+from bench.measures import PASS, PAYOFF, Measure, measure_of, scores
 from metarl_agents.evaluation.results import lay_out, lay_out_notes, percent
 
 _NOTHING = "-"
 _SHOWN_PROBLEMS = 12
+_PASS_NOTES = (
+    "pass@k: percent of tasks solved within the first k episodes of one trial, pooled over seeds, with the Wilson 95 % "
+    "interval",
+    "gain: points that the later episodes of a trial add to its first; its interval, and that of indep. pass@k: "
+    "bootstrap over tasks and, where there are several, over seeds; diversity: over seeds alone",
+)
 
 
 def report(summary: dict[str, Any], *, markdown: bool = False, only: set[str] | None = None) -> str:
@@ -50,53 +57,67 @@ def duration(seconds: float) -> str:
 def block_parts(block: dict[str, Any], markdown: bool) -> list[str]:
     """Return the paragraphs of one block: title, tables, differences, verdict, notes."""
     ks = [str(k) for k in range(1, block["num_episodes"] + 1)]
+    measure = measure_of(block)
     parts = [_title(f"{block['title']} ({block['name']})", 2, markdown)]
-    parts.append(
-        lay_out(["method", "seeds", "n", *(f"pass@{k}" for k in ks), "gain"], _rows(block, ks, markdown), markdown)
-    )
-    for header, rows in (_sampled(block, ks), _training(block), _spread(block, ks), _published(block)):
+    corner, gain = ("method", "gain") if measure is PASS else (measure.corner, measure.gain.format(k=ks[-1]))
+    header = [corner, "seeds", "n", *(measure.column.format(k=k) for k in ks), gain]
+    parts.append(lay_out(header, [_row(row, ks, measure, markdown) for row in block["rows"]], markdown))
+    for header, rows in (
+        _endings(block, ks[-1]),
+        _sampled(block, ks),
+        _training(block),
+        _spread(block, ks),
+        _published(block),
+    ):
         if rows:
             parts.append(lay_out(header, rows, markdown))
     lines = [_difference(entry, block) for entry in block["differences"]]
     parts += [lay_out_notes(lines, markdown)] if lines else []
     parts.append(f"Verdict: {block['verdict']}.")
     problems = _problems(block)
-    notes = [
-        "pass@k: percent of tasks solved within the first k episodes of one trial, pooled over seeds, with the Wilson "
-        "95 % interval",
-        "gain: points that the later episodes of a trial add to its first",
-        *block["notes"],
-    ]
+    notes = [*(_PASS_NOTES if measure is PASS else ()), *block["notes"]]
     if source := block["published"]:
         notes.append(f"published: {source['source']}; {source['setting']}")
     return [*parts, lay_out_notes(notes, markdown), *([lay_out_notes(problems, markdown)] if problems else [])]
 
 
-def _rows(block: dict[str, Any], ks: Sequence[str], markdown: bool) -> list[list[str]]:
-    return [_row(row, ks, markdown) for row in block["rows"]]
-
-
-def _row(row: dict[str, Any], ks: Sequence[str], markdown: bool) -> list[str]:
+def _row(row: dict[str, Any], ks: Sequence[str], measure: Measure, markdown: bool) -> list[str]:
     label = row["label"] if row["meaningful"] else f"{row['label']} (not meaningful)"
     seeds = f"{len(row['done'])}/{len(row['seeds'])}" if row["seeds"] else _NOTHING
-    if not row["pass"]:
-        return [label, seeds, row["state"], *[_NOTHING] * len(ks), _NOTHING]
-    cells = [percent(row["pass"][k]["share"], row["pass"][k]["interval"]) if k in row["pass"] else _NOTHING for k in ks]
+    found = scores(row, measure)
+    if not found:
+        state = str(row["n"]) if row["n"] else row["state"]
+        return [label, seeds, state, *[_NOTHING] * len(ks), _NOTHING]
+    cells = [measure.told(found[k]["share"], found[k]["interval"]) if k in found else _NOTHING for k in ks]
     if row["best"]:
         cells[-1] = f"**{cells[-1]}**" if markdown else f"*{cells[-1]}"
-    gain = row["gain"]
-    return [label, seeds, str(row["n"]), *cells, f"{100 * gain['mean']:+.1f}" if gain else _NOTHING]
+    return [label, seeds, str(row["n"]), *cells, _gain(row["gain"], measure)]
+
+
+def _gain(gain: dict[str, Any] | None, measure: Measure) -> str:
+    """Write what the last episode has over the first."""
+    return _NOTHING if gain is None else measure.difference(gain["mean"], gain["low"], gain["high"])
+
+
+def _endings(block: dict[str, Any], k: str) -> tuple[list[str], list[list[str]]]:
+    """Lay out how games of the last episode ended, and what they paid."""
+    rows = []
+    for row in block["rows"]:
+        found = row.get("games")
+        if found and k in found["payoff"]:
+            payoff = found["payoff"][k]
+            shares = [percent(share) for share in found["endings"][k].values()]
+            rows.append([row["label"], *shares, PAYOFF.told(payoff["share"], payoff["interval"])])
+    return [f"episode {k}", "won %", "drawn %", "lost %", "unfinished %", "payoff"], rows
 
 
 def _sampled(block: dict[str, Any], ks: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Lay out independent pass@k and diversity of the rows that have them."""
     rows = []
-    for row in _different(block["rows"], ("independent", "diversity")):
-        if row["independent"] and row["diversity"]:
-            shown = [row["independent"].get(k) for k in ks]
-            cells = [percent(entry["share"], entry["interval"]) if entry else _NOTHING for entry in shown]
-            diversity = row["diversity"]
-            rows.append([row["label"], *cells, f"{diversity['nats']:.2f} ({100 * diversity['share']:.0f} %)"])
+    for row in different([row for row in block["rows"] if row["independent"] and row["diversity"]], "player"):
+        shown = [row["independent"].get(k) for k in ks]
+        cells = [percent(entry["share"], entry["interval"]) if entry else _NOTHING for entry in shown]
+        rows.append([row["label"], *cells, diversity_cell(row["diversity"])])
     return ["first episodes alone", *(f"indep. pass@{k}" for k in ks), "diversity (nats)"], rows
 
 
@@ -104,33 +125,34 @@ def _training(block: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Lay out what training took, mean over seeds."""
     header = ["training, mean over seeds", "steps", "episodes allotted", "used", "tokens", "minutes"]
     rows = []
-    for row in _different(block["rows"], ("runs",)):
-        if took := row["training"]:
-            counts = [f"{took[name]:,.0f}" for name in ("steps", "episodes_allotted", "episodes_used", "tokens")]
-            rows.append([row["label"], *counts, f"{took['seconds'] / 60:.1f}"])
+    for row in different([row for row in block["rows"] if row["training"]], "models"):
+        took = row["training"]
+        counts = [f"{took[name]:,.0f}" for name in ("steps", "episodes_allotted", "episodes_used", "tokens")]
+        rows.append([row["label"], *counts, f"{took['seconds'] / 60:.1f}"])
     return header, rows
 
 
-def _different(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows without those that repeat the values of an earlier one: the same model, played otherwise."""
-    seen: list[list[Any]] = []
-    kept = []
+def different(rows: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the first row of each of a summary's `models` (trained alike), or of each `player` (first episodes alike).
+
+    Equal numbers say nothing: two models may well find the same.
+    """
+    firsts: dict[str, dict[str, Any]] = {}
     for row in rows:
-        values = [row[name] for name in names]
-        if values not in seen:
-            seen.append(values)
-            kept.append(row)
-    return kept
+        firsts.setdefault(str(row[name]), row)
+    return list(firsts.values())
 
 
 def _spread(block: dict[str, Any], ks: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Lay out the lowest and highest seed of the rows with several."""
+    measure = measure_of(block)
     rows = []
     for row in block["rows"]:
-        if len(row["done"]) > 1:
-            spreads = [row["pass"][k]["spread"] for k in ks if k in row["pass"]]
-            rows.append([row["label"], *(f"{percent(s['min'])} to {percent(s['max'])}" for s in spreads)])
-    return ["lowest to highest seed", *(f"pass@{k}" for k in ks)], rows
+        found = scores(row, measure)
+        if len(row["done"]) > 1 and found:
+            spreads = [found[k]["spread"] for k in ks if k in found]
+            rows.append([row["label"], *(f"{measure.told(s['min'])} to {measure.told(s['max'])}" for s in spreads)])
+    return ["lowest to highest seed", *(measure.column.format(k=k) for k in ks)], rows
 
 
 def _published(block: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -16,11 +16,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from bench.cells import ROOT, Cell, base_model, digest, pack
@@ -28,12 +30,15 @@ from bench.plan import Job
 from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult
+from metarl_agents.evaluation.games import exam_settings, examine_games
 from metarl_agents.tracking.writers import METRICS_FILE
 
 RUNS = ROOT / "runs" / "bench"
 _CURVES = ("pass@1", "pass@2", "pass@3")
 _REASON_LETTERS = 300
 _INTERRUPTED = (130, -signal.SIGTERM, -signal.SIGINT)
+_GRACE_S = 600.0
+"""How long what a launcher started may go on to save after the launcher has left."""
 
 
 class Interrupted(Exception):
@@ -63,20 +68,32 @@ class Workshop:
         return self.runs / job.stem
 
     def stop(self) -> None:
-        """Ask every process to save and leave; no other is started."""
+        """Ask every process, and those that it started, to save and leave; no other is started."""
         with self._guard:
             self.stopping = True
             for process in self._processes:
-                process.send_signal(signal.SIGTERM)
+                _signal_group(process.pid, signal.SIGTERM)
 
-    def call(self, command: Sequence[str], log: Path) -> None:
-        """Run a command on one thread, its output appended to `log`.
+    def words(self, command: Sequence[Any], *, launched: bool = False) -> list[str]:
+        """Return a recipe's command line.
+
+        Args:
+            command: the recipe and its flags.
+            launched: put the plan's launcher before it. For trainings alone: `recipes/evaluate.py` refuses launches
+                that shard weights. The launcher is the one beside this Python, whatever PATH says.
+        """
+        first, *rest = (self.launch if launched else ()) or (sys.executable,)
+        beside = Path(sys.executable).parent / first
+        return [str(beside) if beside.is_file() else first, *rest, *map(str, command)]
+
+    def call(self, command: Sequence[Any], log: Path, *, launched: bool = False) -> None:
+        """Run a command on one thread, its output appended to `log`; see `words`.
 
         Raises:
             Interrupted: it was stopped from outside.
             CellFailed: it ended with an error.
         """
-        words = [*(self.launch or (sys.executable,)), *map(str, command)]
+        words = self.words(command, launched=launched)
         environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as output:
@@ -96,6 +113,9 @@ class Workshop:
                 )
                 self._processes.add(process)
             code = process.wait()
+            if code:
+                # Whoever was asked to stop already is not asked again: a second signal forbids saving.
+                _end_group(process.pid, _GRACE_S, ask=not self.stopping)
             with self._guard:
                 self._processes.discard(process)
         if code in _INTERRUPTED or (code and self.stopping):
@@ -151,7 +171,7 @@ def training_cell(job: Job, folder: Path, **facts: Any) -> Cell:
 
 
 def evaluation_cell(job: Job, result: EvaluationResult, trained: Cell | None, **facts: Any) -> Cell:
-    """Return what an evaluation found as the cell of `job`."""
+    """Return what an evaluation found as the cell of `job`; of games, what each trial earned and its frame too."""
     base = base_model(job.config)
     model = {
         "name": "trained" if trained else str(job.config.model.model_name_or_path),
@@ -159,12 +179,20 @@ def evaluation_cell(job: Job, result: EvaluationResult, trained: Cell | None, **
         "weights": trained.training["weights"] if trained else base.get("weights"),
     }
     # The path of the model is told by `run`; in the result it would name a folder of one machine.
-    values = pack(result) | {"label": job.name, "meta": {}}
+    values = pack(replace(result, label=job.name, meta=_games_of(job, result)))
     run = trained.run if trained else None
     facts = {"date": now(), "seconds": result.seconds} | facts
     return Cell(
         "evaluate", job.key, job.name, "finished", job.decides, job.seed, run=run, model=model, result=values, **facts
     )
+
+
+def _games_of(job: Job, result: EvaluationResult) -> dict[str, Any]:
+    """Return {"games": ...}, examined, where the result holds games."""
+    games = result.meta.get("games")
+    if games is not None and "exact" not in games:
+        games = examine_games(result, exam_settings(job.config.trial, job.config.population.opponents))
+    return {} if games is None else {"games": games}
 
 
 def read_training(folder: Path, config: Config) -> dict[str, Any]:
@@ -245,7 +273,8 @@ def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
         elif folder.exists():
             shutil.rmtree(folder)  # it was stopped before its first checkpoint
         settings = _settings_file(job, shop.runs)
-        shop.call([job.recipe, "--config", settings, "--output_dir", folder, *resume], folder.with_suffix(".log"))
+        command = [job.recipe, "--config", settings, "--output_dir", folder, *resume]
+        shop.call(command, folder.with_suffix(".log"), launched=True)
     return training_cell(job, folder)
 
 
@@ -263,6 +292,38 @@ def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
     result = EvaluationResult.from_json(output)
     seconds = round(time.perf_counter() - started, 1)
     return evaluation_cell(job, result, trained, seconds=seconds, machine=machine())
+
+
+def _signal_group(leader: int, number: int) -> None:
+    """Send a signal to a process that leads a group, and to all in it; nothing where they are gone."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+def _end_group(leader: int, grace_s: float, *, ask: bool) -> None:
+    """Wait until nothing of a group is left whose leader has gone: a launcher leaves before what it launched.
+
+    Args:
+        leader: process that the group is named after.
+        grace_s: seconds after which it is killed.
+        ask: whether to ask it to leave.
+    """
+    if ask:
+        _signal_group(leader, signal.SIGTERM)
+    end = time.monotonic() + grace_s
+    while _group_lives(leader) and time.monotonic() < end:
+        time.sleep(0.1)
+    if _group_lives(leader):
+        _signal_group(leader, signal.SIGKILL)
+
+
+def _group_lives(leader: int) -> bool:
+    """Whether a process of the group is left; those that only wait to be reaped do not count."""
+    for process in psutil.process_iter(["status"]):
+        with suppress(OSError):
+            if os.getpgid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
+                return True
+    return False
 
 
 def _settings_file(job: Job, folder: Path) -> Path:

@@ -132,10 +132,12 @@ def _dots(chart: Chart) -> tuple[str, float]:
     numbers = [number for _, values in chart.rows for number in values]
     scale = 100.0 if chart.is_share else 1.0
     top = _round_up(max((scale * _highest(number) for number in numbers), default=1.0))
+    low = min((scale * _lowest(number) for number in numbers), default=0.0)
+    bottom = -_round_up(-low) if low < 0 else 0.0
     left, across = 14.0, _WIDTH - 14.0 - 58.0
 
     def place(value: float) -> float:
-        return left + across * scale * value / top
+        return left + across * (scale * value - bottom) / (top - bottom)
 
     parts, y = [], 16.0
     for label, values in chart.rows:
@@ -144,7 +146,7 @@ def _dots(chart: Chart) -> tuple[str, float]:
             is_last = index == len(values) - 1
             parts.append(_dot(chart, number, y + 12.0 + _LINE * index, place, _fullness(index, len(values)), is_last))
         y += 30.0 + _LINE * len(values)
-    ticks = _ticks(0.0, top)
+    ticks = _ticks(bottom, top)
     lines = [f'<path d="M{_n(place(t / scale))} 4V{_n(y - 10)}" stroke="var(--line)"/>' for t in ticks]
     parts += [f'<text x="{_n(place(t / scale))}" y="{_n(y + 4)}" text-anchor="middle">{t:g}</text>' for t in ticks]
     y += 23.0
@@ -171,6 +173,10 @@ def _dot(chart: Chart, number: Number, y: float, place: Place, fullness: float, 
 
 def _highest(number: Number) -> float:
     return number.value if number.high is None else number.high
+
+
+def _lowest(number: Number) -> float:
+    return number.value if number.low is None else number.low
 
 
 def _fullness(index: int, count: int) -> float:

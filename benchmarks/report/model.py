@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from bench.measures import PASS, Measure
+
 
 @dataclass(frozen=True)
 class Number:
-    """A share between 0 and 1 with its 95 % interval."""
+    """A share between 0 and 1, or a payoff, with its 95 % interval."""
 
     value: float
     low: float | None = None
@@ -38,20 +40,20 @@ class Row:
 
     label: str
     pass_at: tuple[Number, ...] = ()
-    """(N,) sequential pass@1..N; empty where nothing was measured."""
+    """(N,) the measure of each episode: pass@1..N, or what the games of each brought; empty where there is nothing."""
     seeds: int | None = None
     """Runs that were pooled; None for what is not trained."""
     tasks: int = 0
     """Tasks of each run."""
-    independent: tuple[float, ...] = ()
-    diversity: float | None = None
+    independent: tuple[Number, ...] = ()
+    diversity: Number | None = None
     """Nats."""
     gain: Number | None = None
-    """Last pass@k minus pass@1."""
+    """Last of `pass_at` minus the first."""
     published: tuple[float | None, ...] = ()
     """(N,) the paper's numbers, as shares; None where it gives none."""
     effort: tuple[tuple[str, str], ...] = ()
-    """(what, how much): episodes, tokens, time."""
+    """(what, how much): how games ended and what they paid; episodes, tokens, time."""
     remark: str = ""
     """What is special about the row's numbers, or went wrong."""
     absence: str = "not run"
@@ -116,7 +118,9 @@ class Block:
     title: str
     rows: tuple[Row, ...]
     num_episodes: int = 1
-    """Columns of pass@k."""
+    """Columns of the measure."""
+    measure: Measure = PASS
+    """What the columns show."""
     is_ablation: bool = False
     about: str = ""
     """A sentence on what is compared."""

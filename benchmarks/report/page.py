@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from bench.measures import Measure
+
+from metarl_agents.evaluation.results import percent
 from report.charts import STYLE, draw
 from report.model import Block, Link, Number, Report, Row
 
@@ -32,12 +35,12 @@ def table_heads(block: Block) -> list[str]:
     """Return the headings of a block's first table, after the name of the rows."""
     ks = range(1, block.num_episodes + 1)
     published = ["paper"] if any(row.published for row in block.rows) else []
-    return [*(f"pass@{k}" for k in ks), *published, "seeds", "n"]
+    return [*(block.measure.column.format(k=k) for k in ks), *published, "seeds", "n"]
 
 
 def more_heads(block: Block) -> list[str]:
     """Return the headings of a block's second table; empty where there is nothing more to tell."""
-    heads = [f"gain by {block.num_episodes}"] if any(row.gain for row in block.rows) else []
+    heads = [block.measure.gain.format(k=block.num_episodes)] if any(row.gain for row in block.rows) else []
     most = max((len(row.independent) for row in block.rows), default=0)
     if most:
         heads.append("indep. pass@" + "/".join(str(k) for k in range(1, most + 1)))
@@ -45,15 +48,27 @@ def more_heads(block: Block) -> list[str]:
     return heads + list(block.effort_names)
 
 
-def points(number: Number) -> str:
-    """Write a gain in points, with its sign."""
-    bounds = "" if number.low is None else f" [{100 * number.low:+.1f}, {100 * number.high:+.1f}]"
-    return f"{100 * number.value:+.1f}{bounds}"
+def gain_of(row: Row, block: Block) -> str:
+    """Write what a row's last episode has over its first, with the sign."""
+    gain = row.gain
+    return NOTHING if gain is None else block.measure.difference(gain.value, gain.low, gain.high)
 
 
 def percents(values: Sequence[float | None]) -> str:
     """Write shares beside each other: "44.1 / 66.4 / 74.4"."""
     return " / ".join(NOTHING if value is None else f"{100 * value:.1f}" for value in values) or NOTHING
+
+
+def _beside(numbers: Sequence[Number]) -> str:
+    """Write shares with their intervals beside each other: "44.1 [40.0, 48.2] / 66.4 [62.1, 70.3]"."""
+    told = [percent(n.value, None if n.low is None or n.high is None else (n.low, n.high)) for n in numbers]
+    return " / ".join(told) or NOTHING
+
+
+def _nats(number: Number | None) -> str:
+    if number is None:
+        return NOTHING
+    return f"{number.value:.2f}" + ("" if number.low is None else f" [{number.low:.2f}, {number.high:.2f}]")
 
 
 def counts(row: Row) -> list[str]:
@@ -65,10 +80,10 @@ def counts(row: Row) -> list[str]:
 
 def more_cells(row: Row, block: Block) -> list[str]:
     """Return the plain texts of a row of the second table."""
-    cells = [points(row.gain) if row.gain else NOTHING] if any(other.gain for other in block.rows) else []
-    cells += [percents(row.independent)] if any(other.independent for other in block.rows) else []
+    cells = [gain_of(row, block)] if any(other.gain for other in block.rows) else []
+    cells += [_beside(row.independent)] if any(other.independent for other in block.rows) else []
     if any(other.diversity is not None for other in block.rows):
-        cells.append(NOTHING if row.diversity is None else f"{row.diversity:.2f}")
+        cells.append(_nats(row.diversity))
     effort = dict(row.effort)
     return cells + [effort.get(name, NOTHING) for name in block.effort_names]
 
@@ -108,7 +123,7 @@ def _section(block: Block, index: int, level: int = 2) -> str:
 
 
 def _main_table(block: Block, index: int) -> str:
-    caption = "Percent of tasks solved within the first k attempts of a trial; brackets: 95 % intervals."
+    caption = block.measure.caption
     if "paper" in table_heads(block):
         caption += f" Paper: {block.source or 'published numbers'}."
     rows = [(row, _main_cells(row, block)) for row in block.rows]
@@ -118,7 +133,8 @@ def _main_table(block: Block, index: int) -> str:
 def _main_cells(row: Row, block: Block) -> list[str]:
     ks = range(block.num_episodes)
     if row.pass_at:
-        cells = [_pass_cell(row.pass_at[k]) if k < len(row.pass_at) else f"<td>{NOTHING}</td>" for k in ks]
+        measured = row.pass_at
+        cells = [_pass_cell(measured[k], block.measure) if k < len(measured) else f"<td>{NOTHING}</td>" for k in ks]
     else:
         cells = [f'<td class="plan" colspan="{len(ks)}">{escape(row.absence)}</td>'] if ks else []
     if any(other.published for other in block.rows):
@@ -132,8 +148,7 @@ def _more_table(block: Block, index: int) -> str:
     if not heads or not measured:
         return ""
     rows = [(row, [f"<td>{escape(cell)}</td>" for cell in more_cells(row, block)]) for row in measured]
-    caption = "Gain: points over its own first attempt. Indep. pass@k: one of k unconnected first attempts. "
-    caption += "Diversity: entropy of first attempts, in nats. Training: mean of the seeds."
+    caption = f"{block.measure.more} Training: mean of the seeds."
     return _table(caption, f"more-{index}", heads, rows)
 
 
@@ -161,12 +176,13 @@ def _scrolling(inner: str, named_by: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{named_by}">{inner}</div>'
 
 
-def _pass_cell(number: Number) -> str:
-    told = f"{100 * number.value:.1f}"
-    if number.low is not None and number.high is not None:
-        told += f'<span class="ci">[{100 * number.low:.1f}, {100 * number.high:.1f}]</span>'
+def _pass_cell(number: Number, measure: Measure) -> str:
+    interval = None if number.low is None or number.high is None else (number.low, number.high)
+    told, _, bounds = measure.told(number.value, interval).partition(" ")
+    told += f'<span class="ci">{bounds}</span>' if bounds else ""
     if number.spread is not None:
-        told += f'<span class="ci">runs {100 * number.spread[0]:.1f} to {100 * number.spread[1]:.1f}</span>'
+        low, high = map(measure.told, number.spread)
+        told += f'<span class="ci">runs {low} to {high}</span>'
     return f"<td>{told}</td>"
 
 

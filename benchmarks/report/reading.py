@@ -7,11 +7,13 @@ differences come as they are. Curves are smoothed as `plot_training.py` does.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bench.measures import PASS, PAYOFF, Measure, measure_of, scores
+from bench.table import different
 from compare_runs import difference_line
 from plot_training import evaluation_points, training_curves
 
@@ -70,8 +72,9 @@ def _because(entry: dict[str, Any], name: str) -> str:
 
 
 def _block(entry: dict[str, Any], root: Path, page_folder: Path) -> Block:
-    episodes = max([int(entry.get("num_episodes") or 1), *(len(row.get("pass") or ()) for row in entry["rows"])])
-    rows = tuple(_row(row, episodes, root, page_folder) for row in entry["rows"])
+    measure = measure_of(entry)
+    episodes = max([int(entry.get("num_episodes") or 1), *(len(scores(row, measure)) for row in entry["rows"])])
+    rows = tuple(_row(row, measure, episodes, root, page_folder) for row in entry["rows"])
     labels = {row["id"]: row["label"] for row in entry["rows"]}
     published = entry.get("published") or {}
     is_ablation = entry.get("kind") == "ablation"
@@ -80,6 +83,7 @@ def _block(entry: dict[str, Any], root: Path, page_folder: Path) -> Block:
         title=str(entry["title"]),
         rows=rows,
         num_episodes=episodes,
+        measure=measure,
         is_ablation=is_ablation,
         about=str(entry.get("verdict") or ""),
         source=", ".join(str(published[name]) for name in ("source", "setting") if published.get(name)),
@@ -94,28 +98,45 @@ def _difference(entry: dict[str, Any], labels: dict[str, str]) -> str:
     return difference_line({**entry, **named})
 
 
-def _row(entry: dict[str, Any], episodes: int, root: Path, page_folder: Path) -> Row:
+def _row(entry: dict[str, Any], measure: Measure, episodes: int, root: Path, page_folder: Path) -> Row:
     """Return one row; of the independent pass@k, those with as many attempts as a trial has at most."""
-    passes = entry.get("pass") or {}
+    found = scores(entry, measure)
     independent = entry.get("independent") or {}
-    gain = entry.get("gain")
+    gain, diversity = entry.get("gain"), entry.get("diversity")
     training = entry.get("training")
     seeds = [seed for seed in entry.get("done", ()) if seed is not None]
     return Row(
         label=str(entry["label"]),
-        pass_at=tuple(_number(passes[k]) for k in sorted(passes, key=int)),
+        pass_at=tuple(_number(found[k]) for k in sorted(found, key=int)),
         seeds=len(seeds) if training or seeds else None,
         tasks=int(entry.get("num_tasks") or 0),
-        independent=tuple(independent[k]["share"] for k in sorted(independent, key=int) if int(k) <= episodes),
-        diversity=(entry.get("diversity") or {}).get("nats"),
+        independent=tuple(_number(independent[k]) for k in sorted(independent, key=int) if int(k) <= episodes),
+        diversity=None if diversity is None else _number(diversity | {"share": diversity["nats"]}),
         gain=None if gain is None else Number(gain["mean"], gain["low"], gain["high"]),
         published=tuple(None if value is None else value / 100 for value in entry.get("published") or ()),
-        effort=_effort(training),
+        effort=(*_endings(entry.get("games")), *_effort(training)),
         remark=_remark(entry),
-        absence="failed" if entry.get("state") == "failed" else "not run",
+        absence=_absence(entry),
         is_best=bool(entry.get("best")),
         links=tuple(_link(str(run), root, page_folder) for run in entry.get("runs") or ()),
     )
+
+
+def _absence(entry: dict[str, Any]) -> str:
+    """Say why a row has no numbers."""
+    if entry.get("games"):
+        return "nothing to exploit"
+    return "failed" if entry.get("state") == "failed" else "not run"
+
+
+def _endings(games: dict[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    """Say how games of the last episode ended and what they paid."""
+    if not games or not games["payoff"]:
+        return ()
+    last = max(games["payoff"], key=int)
+    payoff, shares = games["payoff"][last], games["endings"][last]
+    told = " / ".join(f"{100 * share:.1f}" for share in shares.values())
+    return ((" / ".join(map(str, shares)), told), ("payoff", PAYOFF.told(payoff["share"], payoff["interval"])))
 
 
 def _number(entry: dict[str, Any]) -> Number:
@@ -162,6 +183,11 @@ def _link(run: str, root: Path, page_folder: Path) -> Link:
 def _charts(entry: dict[str, Any], rows: tuple[Row, ...]) -> Iterable[Chart]:
     """Choose the pictures of a block: later attempts, diversity, and pass@k over training."""
     measured = [row for row in rows if row.pass_at]
+    measure = measure_of(entry)
+    if measure is not PASS:
+        if measured:
+            yield _by_episode(measured, measure)
+        return
     if measured:
         last = max(len(row.pass_at) for row in measured)
         names = tuple(f"pass@{k}" for k in range(1, last + 1))
@@ -173,7 +199,7 @@ def _charts(entry: dict[str, Any], rows: tuple[Row, ...]) -> Iterable[Chart]:
             rows=tuple((row.label, row.pass_at) for row in measured),
             names=names,
         )
-    diverse = [(row.label, (Number(row.diversity),)) for row in measured if row.diversity is not None]
+    diverse = [(row.label, (row.diversity,)) for row in measured if row.diversity is not None]
     if len(diverse) > 1:
         yield Chart(
             "dots",
@@ -200,14 +226,26 @@ def _charts(entry: dict[str, Any], rows: tuple[Row, ...]) -> Iterable[Chart]:
             )
 
 
+def _by_episode(rows: Sequence[Row], measure: Measure) -> Chart:
+    """Draw what the games of each episode brought."""
+    last = max(len(row.pass_at) for row in rows)
+    return Chart(
+        "dots",
+        "From the first episode to the last",
+        measure.caption,
+        measure.axis,
+        rows=tuple((row.label, row.pass_at) for row in rows),
+        names=tuple(measure.column.format(k=k) for k in range(1, last + 1)),
+        is_share=measure.is_share,
+    )
+
+
 def _curves(entry: dict[str, Any], metric: str) -> list[Series]:
     """Return a line for each training that logged `metric`, and its validations where there are few."""
-    trainings: list[tuple[str, list[dict[str, Any]]]] = []
     # Rows may share their trained model; it goes by the name of the reference, or of the first of them.
-    for row in sorted(entry["rows"], key=lambda row: row["id"] != entry.get("reference")):
-        runs = [item["curves"] for item in row.get("curves") or ()]
-        if runs and all(runs != known for _, known in trainings):
-            trainings.append((str(row["label"]), runs))
+    rows = sorted(entry["rows"], key=lambda row: row["id"] != entry.get("reference"))
+    rows = different([{"models": row["id"], **row} for row in rows if row.get("curves")], "models")
+    trainings = [(str(row["label"]), [item["curves"] for item in row["curves"]]) for row in rows]
     lines = [(label, _points(runs, "train", metric), _points(runs, "eval", metric)) for label, runs in trainings]
     drawn = [line for line in lines if line[1] or line[2]]
     few, found = len(drawn) <= _FEW, []

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from metarl_agents.errors import ConfigError
-from metarl_agents.evaluation.results import lay_out, percent
+from metarl_agents.evaluation.results import lay_out
 from metarl_agents.tracking.markdown import escape, one_line
 from report.model import Block, Report, Row
 from report.page import LONG_LIST, NOTHING, counts, more_cells, more_heads, percents, table_heads
@@ -108,11 +108,12 @@ def _foldable(title: str, lines: Sequence[str]) -> str:
 def _main_table(block: Block) -> str:
     heads = table_heads(block)
     rows = [[_label(row), *_main_cells(row, block)] for row in block.rows]
-    return lay_out(["percent solved", *heads], rows, markdown=True)
+    return lay_out([block.measure.corner, *heads], rows, markdown=True)
 
 
 def _main_cells(row: Row, block: Block) -> list[str]:
-    shown = [percent(n.value, None if n.low is None else (n.low, n.high)) for n in row.pass_at]
+    told = block.measure.told
+    shown = [told(n.value, None if n.low is None else (n.low, n.high)) for n in row.pass_at]
     shown = [f"**{cell}**" for cell in shown] if row.is_best else shown
     gap = NOTHING if shown else escape(row.absence, bars=False)
     cells = shown + [gap] * (block.num_episodes - len(shown))

@@ -16,6 +16,7 @@ MODULES = {
     "ours": "side_by_side.ours",
     "lockstep": "side_by_side.lockstep",
     "trl": "side_by_side.trl_grpo",
+    "trl_continuous": "side_by_side.trl_grpo",
     "environments": "side_by_side.environments",
     "prepare": "side_by_side.prepare",
 }
@@ -32,4 +33,4 @@ if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning)
     given = Job.read(Path(sys.argv[1]))
-    Path(given.output).write_text(json.dumps(run(given)), encoding="utf-8")
+    Path(given.output).write_text(json.dumps(run(given), default=str), encoding="utf-8")

@@ -15,7 +15,7 @@ class Job:
     """One process."""
 
     kind: str
-    """`prepare`, `environments`, or a contender: `ours`, `lockstep`, `trl`."""
+    """`prepare`, `environments`, or a contender: `ours`, `lockstep`, `trl`, `trl_continuous`."""
     preset: str
     folder: str
     """Where the model and TRL's prompts are."""

@@ -70,7 +70,7 @@ def measure(job: Job) -> dict[str, Any]:
     first_update = time.monotonic() - job.started
     iterations = [iterate(loop, world, meter, tasks.take(step)) for step in range(1, job.steps)]
     return {
-        "settings": {"rows_per_micro_batch": job.micro_batch},
+        "settings": config.flat() | {"rows_per_micro_batch": job.micro_batch, "bf16_autocast": job.sizes.bf16},
         "loaded_gib": loaded.get("process"),
         "first_update_s": first_update,
         "warm_up": warm_up,

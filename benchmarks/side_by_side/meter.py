@@ -126,13 +126,15 @@ class Meter:
             "peak_gib": dict(peaks),
         }
 
-    def note_generation(self, prompts: list[list[int]], width: int, lengths: list[int], steps: int) -> None:
-        """Count one `generate` call: real tokens, and the places of its rectangle."""
+    def note_generation(
+        self, prompts: list[list[int]], width: int, lengths: list[int], steps: int, places: int | None = None
+    ) -> None:
+        """Count one `generate` call: real tokens, and the places of its rectangle, or as many as are given."""
         self._counts.update(
             rows=len(prompts),
             prompts=sum(map(len, prompts)),
             responses=sum(lengths),
-            sampled_places=len(prompts) * (width + steps),
+            sampled_places=len(prompts) * (width + steps) if places is None else places,
         )
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...], inputs: dict[str, Any]) -> None:
@@ -171,6 +173,29 @@ def watch(model: Any, meter: Meter, end_id: int) -> Any:
             )
             meter.note_generation(prompts, width, lengths, output.shape[1] - width)
             return output
+
+        def generate_batch(self, inputs: list[list[int]], *arguments: Any, **options: Any) -> Any:
+            """Generate by continuous batching, which pads nothing, with each request's own length."""
+            outputs = super().generate_batch(inputs, *arguments, **options)
+            answers = [output.generated_tokens for output in outputs.values()]
+            for answer in answers:
+                answer[-1] = end_id
+            lengths = [len(answer) for answer in answers]
+            meter.note_generation(inputs, 0, lengths, 0, places=sum(map(len, inputs)) + sum(lengths))
+            return outputs
+
+        @contextmanager
+        def continuous_batching_context_manager(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+            """Give every request its own length and let no token end it sooner."""
+            with super().continuous_batching_context_manager(*arguments, **options) as manager:
+
+                def add_requests(inputs: list[list[int]], *unused: Any, **ignored: Any) -> list[str | None]:
+                    lengths = [meter.lengths.take(prompt) for prompt in inputs]
+                    pairs = zip(inputs, lengths, strict=True)
+                    return [manager.add_request(ids, max_new_tokens=n, eos_token_id=-1) for ids, n in pairs]
+
+                manager.add_requests = add_requests
+                yield manager
 
     Watched.__name__ = Watched.__qualname__ = kind.__name__
     model.__class__ = Watched

@@ -37,7 +37,7 @@ def measure(job: Job) -> dict[str, Any]:
             first_update = time.monotonic() - job.started
             iterations = [iterate(run, world, meter) for _ in range(job.repeats)]
     return {
-        "settings": {"max_tokens_per_micro_batch": job.micro_batch},
+        "settings": config.flat() | {"mixed_precision": accelerator.mixed_precision},
         "loaded_gib": loaded.get("process"),
         "first_update_s": first_update,
         "warm_up": warm_up,

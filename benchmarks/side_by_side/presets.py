@@ -111,7 +111,7 @@ PRESETS = {
         shape=MODELS["0.6B"],
         bf16=True,
         tokens=(8192, 16_384),
-        rows=(8, 16, 32),
+        rows=(4, 8, 16, 32),
         repeats=3,
         workloads=variants(
             Workload(

@@ -12,14 +12,33 @@ RIVALS = (
     ("ours/rl", "lockstep/rl"),
     ("ours/single", "lockstep/single"),
     ("ours/single", "trl/single"),
+    ("ours/single", "trl_continuous/single"),
 )
 """Who is compared with whom: the same workload, the library first."""
 MAKERS = ("ours", "lockstep")
 """Whose meta-RL is compared with its own plain RL."""
-NAMES = {"ours": "metarl_agents", "lockstep": "lock-step loop", "trl": "TRL GRPOTrainer"}
-UNITS = {"ours": "tokens", "lockstep": "rows", "trl": "rows"}
+NAMES = {
+    "ours": "metarl_agents",
+    "lockstep": "lock-step loop",
+    "trl": "TRL GRPOTrainer",
+    "trl_continuous": "TRL GRPOTrainer with continuous batching",
+}
+UNITS = {"ours": "tokens", "lockstep": "rows", "trl": "rows", "trl_continuous": "rows"}
 """What a maker counts a micro-batch in."""
 WORK = {"meta": "meta-RL", "rl": "plain RL", "single": "single turn"}
+
+_OURS = ("tasks_per_step", "group_size", "num_episodes", "max_turns", "max_new_tokens_per_turn", "advantages", "beta")
+_OURS += ("updates_per_batch", "gradient_checkpointing", "attn_implementation")
+_TRL = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "max_completion_length")
+_TRL += ("steps_per_generation", "num_iterations", "loss_type", "beta", "bf16", "gradient_checkpointing", "optim")
+_TRL += ("use_vllm", "use_transformers_continuous_batching")
+DECIDING = {
+    "ours": ("max_tokens_per_micro_batch", "mixed_precision", *_OURS),
+    "lockstep": ("rows_per_micro_batch", "bf16_autocast", *_OURS),
+    "trl": _TRL,
+    "trl_continuous": _TRL,
+}
+"""Settings that decide how fast a maker is; a result holds all of them."""
 
 Runs = dict[str, list[dict[str, Any]]]
 """{contender: what its processes found}; one that failed found an `error`."""
@@ -86,6 +105,7 @@ def text(result: dict[str, Any]) -> str:
     parts = [
         _machine(result),
         _table(_contender_rows(result["contenders"])) if result["contenders"] else "",
+        "\n".join(_setting_lines(result["contenders"])),
         "\n".join(_ratio_lines(result["compared"])),
         _table(_environment_rows(result["environments"])) if result["environments"] else "",
         "\n".join(f"left out: {name}, {reason}" for name, reason in result["left_out"].items()),
@@ -134,6 +154,16 @@ def _contender_rows(contenders: Runs) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _setting_lines(contenders: Runs) -> list[str]:
+    """Say with which settings each contender ran; those of a failed one are not known."""
+    lines = []
+    for name, runs in contenders.items():
+        settings = next((run["settings"] for run in runs if "settings" in run), {})
+        told = [f"{key} {settings[key]}" for key in DECIDING[name.split("/")[0]] if key in settings]
+        lines += [f"{title(name)}: {', '.join(told)}"] if told else []
+    return lines
 
 
 def title(contender: str) -> str:

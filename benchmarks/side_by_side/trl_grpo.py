@@ -2,7 +2,8 @@
 
 One optimizer step for each batch of samples (so that it needs no pass for old log-probabilities), token-mean loss, no
 KL, no gradient checkpointing, no logging and no saving; its micro-batch is tuned by `benchmarks/speed.py`. Everything
-else is TRL's default. Prompts are those that the other contenders read, from a file.
+else is TRL's default, but that the contender `trl_continuous` samples with the continuous batching of transformers.
+Prompts are those that the other contenders read, from a file.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ def measure(job: Job) -> dict[str, Any]:
         loaded = meter.finish()["peak_gib"]
         trainer.train()
     return {
-        "settings": {"per_device_train_batch_size": trainer.args.per_device_train_batch_size},
+        "settings": {name: value for name, value in trainer.args.to_sanitized_dict().items() if "_dir" not in name},
         "loaded_gib": loaded.get("process"),
         "first_update_s": clock.first_update - job.started,
         "warm_up": clock.iterations[0],
@@ -103,6 +105,12 @@ def build_arguments(job: Job, folder: str) -> Any:
     samples = work.tasks * work.group_size
     if samples % job.micro_batch:
         raise SystemExit(f"{samples} samples cannot be split into micro-batches of {job.micro_batch} rows")
+    if job.kind == "trl_continuous" and not gpu:
+        # Measured with transformers 5.24: on a CPU it takes its buffers from the whole memory, for minutes a call.
+        raise SystemExit("the continuous batching of transformers sizes its buffers by a GPU's memory")
+    continuous = {"use_transformers_continuous_batching": True} if job.kind == "trl_continuous" else {}
+    if absent := set(continuous) - {item.name for item in fields(trl.GRPOConfig)}:
+        raise SystemExit(f"TRL {trl.__version__} has no {absent.pop()}")
     return trl.GRPOConfig(
         output_dir=folder,
         max_steps=job.steps,
@@ -123,6 +131,7 @@ def build_arguments(job: Job, folder: str) -> Any:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        **continuous,
     )
 
 

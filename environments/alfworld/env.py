@@ -7,33 +7,42 @@ What does not live here: rules of the game (`game.py` and what it reads), where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from metarl_agents.environments.alfworld.game import Game, GameFile, Script, read_script
 from metarl_agents.environments.alfworld.gamefile import VARIABLE, find_games, find_root, first_readable, read_game
-from metarl_agents.environments.alfworld.generator import SIZES, SPLITS, draw_game
+from metarl_agents.environments.alfworld.generator import SIZES, SPLITS, VALIDATION, draw_game
 from metarl_agents.environments.alfworld.player import AlfworldPlayer
 from metarl_agents.environments.alfworld.rules import rules_named
 from metarl_agents.environments.alfworld.tables import TASK_LISTS, TASKS
 from metarl_agents.environments.alfworld.wording import texts
+from metarl_agents.envs import splits
 from metarl_agents.envs.base import Environment
+from metarl_agents.envs.choices import check_choice
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import StepResult
 
 _WIN = 10.0
 _SOURCES = ("auto", "generated", "data")
+# Which split the library's three ranges of seeds play. Published games of `valid_seen` share rooms with training.
+_PUBLISHED = dict(zip(splits.SPLITS, SPLITS, strict=True))
+_GENERATED = _PUBLISHED | {"validation": VALIDATION}
 
 
 class ALFWorld(Environment):
     """Household tasks in text: find things, carry them, clean, heat and cool them.
 
-    With the published games in `$ALFWORLD_DATA` (or `data_dir`), seed s plays game s of the split, counted round, in
-    the order of their paths. Without, games are generated. A command that is not admissible answers "Nothing happens.".
+    With the published games in `$ALFWORLD_DATA` (or `data_dir`), the first seed of a range plays the first game of the
+    split, and so on, counted round, in the order of their paths. Without, games are generated. A command that is not
+    admissible answers "Nothing happens.".
 
     Args:
-        split: `train`, `valid_seen` (same rooms, other tasks) or `valid_unseen` (other rooms).
+        split: takes all games from `train`, `valid_seen` (same rooms, other tasks) or `valid_unseen` (other rooms).
+            None lets the seed tell: training seeds play `train`, test seeds `valid_unseen`, and validation seeds
+            `valid_seen`, or generated games in rooms that nothing else plays in.
         tasks: `in_distribution` (pick, look, clean, heat), `out_of_distribution` (cool, pick_two), `all`, or a list of
             these short names.
         source: `data`, `generated`, or `auto` for data where there is some.
@@ -49,7 +58,7 @@ class ALFWorld(Environment):
     def __init__(
         self,
         *,
-        split: str = "train",
+        split: str | None = None,
         tasks: str | Sequence[str] = "in_distribution",
         source: str = "auto",
         data_dir: str | None = None,
@@ -58,23 +67,31 @@ class ALFWorld(Environment):
         wording: str = "paper",
     ):
         for name, value, known in (("split", split, SPLITS), ("source", source, _SOURCES), ("size", size, SIZES)):
-            if value not in known:
+            if value not in known and (name, value) != ("split", None):
                 raise ConfigError(f'`{name}` is "{value}", but ALFWorld has {", ".join(known)}. Choose one of them.')
         self.split, self.size, self.rules = split, size, rules
         self.tasks = _task_names(tasks)
         self._rules, self.wording = texts(wording)
-        root = _root(source, data_dir)
-        self._games: tuple[Path, ...] | None = find_games(root, split, self.tasks) if root else None
-        if wording == "compact" and root is None and size == "small" and rules == "own":
+        self._root = _root(source, data_dir)
+        if self._root:
+            _look_for_games(self._root, split, self.tasks)
+        if wording == "compact" and self._root is None and size == "small" and rules == "own":
             self.tiny_model = "alfworld_tiny"
         rules_named(rules)  # a wrong name, or a package that is missing, fails here and not in the middle of a rollout
         self._file: GameFile | None = None
         self._play: Game | None = None
 
-    @property
-    def num_games(self) -> int | None:
-        """How many different games there are; None where they are generated without end."""
-        return len(self._games) if self._games else None
+    def num_tasks(self, split: str) -> int | None:
+        """Return how many different games the seeds of a split play; None where they are generated without end.
+
+        Args:
+            split: one of the library's: `train`, `validation` or `test`.
+
+        Raises:
+            ConfigError: there is no such split, or no game for it.
+        """
+        check_choice("the library", "split", split, splits.SPLITS)
+        return len(self._games(split)) if self._root else None
 
     @property
     def task_type(self) -> str:
@@ -89,11 +106,14 @@ class ALFWorld(Environment):
     def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
         """Start the game of `seed`."""
         self.seed = seed
-        if self._games is None:
-            self._file, _ = draw_game(seed, split=self.split, tasks=self.tasks, size=self.size, rules=self.rules)
+        dealt = splits.split_of_seed(seed)
+        if self._root is None:
+            split = self.split or _GENERATED[dealt]
+            self._file, _ = draw_game(seed, split=split, tasks=self.tasks, size=self.size, rules=self.rules)
             script = read_script(self._file)
         else:
-            self._file, script = first_readable(self._games, seed % len(self._games), _read)
+            games = self._games(dealt)
+            self._file, script = first_readable(games, seed % splits.SEEDS_PER_SPLIT % len(games), _read)
         self._play = Game(script)
         return self.restart()
 
@@ -121,9 +141,21 @@ class ALFWorld(Environment):
         self._started()
         return list(self._file.walkthrough) if self._file else []
 
+    def min_turns(self) -> int | None:
+        """Return the turns that win the current game for someone who knows where everything is.
+
+        At most so many are needed: the commands are those of the game's own walkthrough. None where it brings none.
+        """
+        return len(self.walkthrough()) or None
+
     def player(self) -> AlfworldPlayer:
         """Return the scripted player."""
         return AlfworldPlayer()
+
+    def _games(self, dealt: str) -> tuple[Path, ...]:
+        """Return the published games that the seeds of one of the library's splits play."""
+        assert self._root is not None
+        return find_games(self._root, self.split or _PUBLISHED[dealt], self.tasks)
 
     def _started(self) -> Game:
         if self._play is None:
@@ -133,6 +165,17 @@ class ALFWorld(Environment):
     def _info(self, play: Game) -> dict[str, Any]:
         # "help" can be typed, but it is not worth a turn; listing it would invite to.
         return {"admissible_actions": [command for command in play.admissible if command != "help"]}
+
+
+def _look_for_games(root: Path, split: str | None, tasks: tuple[str, ...]) -> None:
+    """Read the lists of games now, so that what is wrong with them is said before anything is played.
+
+    Where no split is named, validation and test may have no games: whoever evaluates on them is told.
+    """
+    find_games(root, split or "train", tasks)
+    for name in SPLITS[1:] if split is None else ():
+        with suppress(ConfigError):
+            find_games(root, name, tasks)
 
 
 def _read(path: Path) -> tuple[GameFile, Script]:

@@ -29,12 +29,12 @@ def find_root(data_dir: str | None) -> Path | None:
     """Return the folder that holds the splits, or None where the environment variable leads to no data.
 
     Args:
-        data_dir: the folder, or the one above it; None asks `$ALFWORLD_DATA`.
+        data_dir: the folder, or the one above it; None asks `$ALFWORLD_DATA`. "~" and variables are expanded.
 
     Raises:
         ConfigError: `data_dir` is given and holds no data.
     """
-    folder = data_dir or os.environ.get(VARIABLE)
+    folder = os.path.expanduser(os.path.expandvars(data_dir or os.environ.get(VARIABLE) or ""))
     for root in (Path(folder) / _FOLDER, Path(folder)) if folder else ():
         if any((root / split).is_dir() for split in SPLITS):
             return root
@@ -47,7 +47,7 @@ def find_root(data_dir: str | None) -> Path | None:
     return None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def find_games(root: Path, split: str, tasks: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the game files of a split that can be played, sorted.
 
@@ -75,7 +75,7 @@ def find_games(root: Path, split: str, tasks: tuple[str, ...]) -> tuple[Path, ..
     if not games:
         raise ConfigError(
             f"No playable game of the task types {', '.join(tasks)} lies in {root / split}. "
-            f"Choose other `tasks`, another `split`, or another `data_dir`."
+            f"Choose other `tasks`, name a `split` that has some, or take another `data_dir`."
         )
     return tuple(games)
 

@@ -32,12 +32,16 @@ from metarl_agents.environments.alfworld.tables import (
 )
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
+VALIDATION = "validation"
+"""One more split of generated games: rooms that neither training nor `valid_unseen` has."""
 SIZES = ("full", "small")
 _ROOMS_PER_KIND = 99
 _UNSEEN_EVERY = 5
 """Every fifth room is held out: no training task is set in it."""
 _SEEN_GOALS_EVERY = 5
 """In the other rooms every fifth goal is held out for `valid_seen`."""
+_VALIDATION_ROOMS = 1000
+"""What is added to the numbers of the rooms that are for validation alone."""
 _SHARED_PLACES = 0.15
 """How many receptacles are reached from the standing place of another one, as in the published rooms."""
 _SMALL_NEEDS = ("CounterTop", "CoffeeTable", "Desk", "Drawer")
@@ -92,6 +96,11 @@ class Room:
     lamp: str | None
     """Kind of lamp, where there is one."""
 
+    @property
+    def face(self) -> tuple[str, ...]:
+        """What one who knows no numbers and distances can tell rooms apart by: furniture, kinds of things, lamp."""
+        return (self.kind, *sorted(self.receptacles.values()), *self.things, self.lamp or "")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -126,11 +135,11 @@ def draw_game(seed: int, *, split: str, tasks: tuple[str, ...], size: str, rules
     """Return the game that a seed decides, and what it was made of, which is to be left as it is.
 
     Splits: `valid_unseen` is set in rooms of its own. `train` and `valid_seen` share their rooms, but no room asks for
-    the same kinds in both.
+    the same kinds in both. `validation` has rooms of its own as well.
 
     Args:
         seed: any integer.
-        split: one of `SPLITS`.
+        split: one of `SPLITS`, or `VALIDATION`.
         tasks: short names of task types, to be drawn from evenly.
         size: `full`, or `small` for few receptacles and things.
         rules: `own` or `alfworld`, as in `rules.py`; the house is the same with either.
@@ -147,24 +156,43 @@ def draw_house(seed: int, *, split: str, tasks: Sequence[str], size: str) -> Hou
     while True:
         room = draw_room(_draw_number(draw, task_type, split), size)
         goals = [goal for number, goal in enumerate(_goals(room, task_type)) if _belongs(split, room.number + number)]
-        if goals:
+        if goals and not _is_copy(room, split, size):
             return _furnish(room, draw.one(goals), size, draw)
 
 
 def _draw_number(draw: Draw, task_type: str, split: str) -> int:
-    unseen = split == "valid_unseen"
-    numbers = [n for n in range(1, _ROOMS_PER_KIND + 1) if (n % _UNSEEN_EVERY == 0) == unseen]
-    return FIRST_NUMBER[draw.one(ROOMS[task_type])] + draw.one(numbers)
+    return FIRST_NUMBER[draw.one(ROOMS[task_type])] + draw.one(_numbers(split))
+
+
+def _numbers(split: str) -> list[int]:
+    """Return the numbers of the rooms of a split, counted within a kind of room."""
+    every = range(1, _ROOMS_PER_KIND + 1)
+    if split == VALIDATION:
+        return [_VALIDATION_ROOMS + n for n in every]
+    return [n for n in every if (n % _UNSEEN_EVERY == 0) == (split == "valid_unseen")]
 
 
 def _belongs(split: str, number: int) -> bool:
-    return split == "valid_unseen" or (number % _SEEN_GOALS_EVERY == 0) == (split == "valid_seen")
+    held_out = split in ("valid_unseen", VALIDATION)
+    return held_out or (number % _SEEN_GOALS_EVERY == 0) == (split == "valid_seen")
+
+
+def _is_copy(room: Room, split: str, size: str) -> bool:
+    """Return whether a held-out room happens to be furnished like a room of the splits it is held out from."""
+    others = {"valid_unseen": ("train",), VALIDATION: ("train", "valid_unseen")}.get(split, ())
+    return any(room.face in _faces(other, size) for other in others)
+
+
+@lru_cache(maxsize=8)
+def _faces(split: str, size: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(draw_room(first + n, size).face for first in FIRST_NUMBER.values() for n in _numbers(split))
 
 
 @lru_cache(maxsize=1024)
 def draw_room(number: int, size: str) -> Room:
     """Return the room of a number."""
-    kind = next(kind for kind, first in FIRST_NUMBER.items() if 0 < number - first <= _ROOMS_PER_KIND)
+    place = number % _VALIDATION_ROOMS
+    kind = next(kind for kind, first in FIRST_NUMBER.items() if 0 < place - first <= _ROOMS_PER_KIND)
     draw = Draw(f"alfworld/room/{number}/{size}")
     furniture = _full_furniture(kind, draw) if size == "full" else _small_furniture(kind, draw)
     receptacles: dict[str, str] = {}

@@ -7,6 +7,7 @@ What does not live here: tables and rounds (`game.py`), opponents (`habits.py`, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,9 @@ from metarl_agents.environments.matrix_game.opponents import default_pool, find_
 from metarl_agents.environments.matrix_game.player import MatrixPlayer
 from metarl_agents.environments.matrix_game.wording import show_rounds, texts
 from metarl_agents.envs.games import GameEnvironment, Opponent
+from metarl_agents.envs.games.exact import TooLarge
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.errors import ConfigError
 
 _HALF = 0.5
 _ROUNDING = 1e-9
@@ -103,17 +106,38 @@ class MatrixGame(GameEnvironment):
         """Return the points that win a game that is not zero-sum.
 
         Halfway between what equilibrium play and the best response earn on average against this opponent; against one
-        that is no habit (a model, a human), what equilibrium play earns against itself.
+        that is no habit (a model, a human), or remembers too much to be answered exactly, what equilibrium play earns
+        against itself.
         """
         key = (opponent.name, seat)
         if key not in self._bars:
-            if isinstance(opponent, Habit):
-                safe = mix_value(self.rules, equilibrium(self.rules)[seat], opponent, seat)
-                best = best_response(self.rules, opponent, seat).value
-                self._bars[key] = safe + _HALF * (best - safe)
-            else:
-                self._bars[key] = equilibrium_value(self.rules, seat)
+            self._bars[key] = self._bar(opponent, seat)
         return self._bars[key]
+
+    def _bar(self, opponent: Opponent, seat: int) -> float:
+        if isinstance(opponent, Habit):
+            with suppress(TooLarge):
+                floor, ceiling = self._frame(opponent, seat)
+                return floor + _HALF * (ceiling - floor)
+        return equilibrium_value(self.rules, seat)
+
+    def exact_values(self, opponent: Opponent, seat: int) -> tuple[float, float] | None:
+        """Return what equilibrium play and the best response earn against a habit, by backward induction.
+
+        None against anybody else, and where the table has no equilibrium that can be found.
+
+        Raises:
+            TooLarge: the habit remembers too much.
+        """
+        if not isinstance(opponent, Habit):
+            return None
+        with suppress(ConfigError):
+            return self._frame(opponent, seat)
+        return None
+
+    def _frame(self, habit: Habit, seat: int) -> tuple[float, float]:
+        floor = mix_value(self.rules, equilibrium(self.rules)[seat], habit, seat)
+        return floor, best_response(self.rules, habit, seat).value
 
     def player(self) -> MatrixPlayer:
         """Return the scripted player."""

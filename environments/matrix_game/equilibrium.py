@@ -5,15 +5,19 @@ Read first: `best_response`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, product
 from typing import NamedTuple
 
 from metarl_agents.environments.matrix_game.game import MatrixRules
 from metarl_agents.environments.matrix_game.habits import Habit
+from metarl_agents.envs.games.exact import TooLarge
 from metarl_agents.errors import ConfigError
+
+_MOST_MEMORIES = 100_000
+"""How many (round, memory of a habit) are looked at; some seconds' work."""
 
 Mix = dict[str, float]
 """Action -> probability; actions left out have none."""
@@ -37,6 +41,9 @@ def best_response(rules: MatrixRules, habit: Habit, seat: int) -> Answer:
         rules: the game.
         habit: sits in the other seat.
         seat: the answering one.
+
+    Raises:
+        TooLarge: the habit's memory takes too many values.
     """
     choices: dict[tuple[int, Hashable], str] = {}
 
@@ -49,7 +56,11 @@ def best_response(rules: MatrixRules, habit: Habit, seat: int) -> Answer:
 
 
 def mix_value(rules: MatrixRules, mix: Mapping[str, float], habit: Habit, seat: int) -> float:
-    """Return what a seat earns on average over all rounds if it draws every choice from one mix."""
+    """Return what a seat earns on average over all rounds if it draws every choice from one mix.
+
+    Raises:
+        TooLarge: the habit's memory takes too many values.
+    """
     return _value(rules, habit, seat, lambda _, __, worth: sum(share * worth(a) for a, share in mix.items() if share))
 
 
@@ -61,22 +72,39 @@ def _value(
 ) -> float:
     """Return the value of a play, `decide` turning the worth of each action into that of a (round, memory)."""
 
-    @cache
-    def value(number: int, memory: Hashable) -> float:
-        if number == rules.rounds:
-            return 0.0
-        mix = habit.mix(memory, 1 - seat)
+    def worth(ahead: Mapping[Hashable, float], memory: Hashable, mix: Mapping[str, float], own: str) -> float:
+        """Return the average of this round and of those ahead, of which there are none after the last."""
+        total = 0.0
+        for other, share in mix.items():
+            later = ahead[habit.advance(memory, other, own, 1 - seat)] if ahead else 0.0
+            total += share * (rules.earns(seat, own, other) + later)
+        return total
 
-        def worth(own: str) -> float:
-            return sum(
-                share * (rules.earns(seat, own, other) + value(number + 1, habit.advance(memory, other, own, 1 - seat)))
-                for other, share in mix.items()
-                if share
-            )
+    ahead: dict[Hashable, float] = {}
+    for number, mixes in reversed(list(enumerate(_mixes(rules, habit, 1 - seat)))):
+        ahead = {memory: decide(number, memory, partial(worth, ahead, memory, mix)) for memory, mix in mixes.items()}
+    return ahead[habit.start(1 - seat)]
 
-        return decide(number, memory, worth)
 
-    return value(0, habit.start(1 - seat))
+def _mixes(rules: MatrixRules, habit: Habit, seat: int) -> Iterator[dict[Hashable, Mapping[str, float]]]:
+    """Yield {memory: the habit's mix} of each round, for all memories that can come up; `seat` is the habit's."""
+    memories, count = {habit.start(seat)}, 0
+    for _ in range(rules.rounds):
+        mixes = {memory: _possible(habit.mix(memory, seat)) for memory in memories}
+        count += len(mixes)
+        if count > _MOST_MEMORIES:
+            raise TooLarge(f"{habit.name} remembers too much")
+        yield mixes
+        memories = {
+            habit.advance(memory, own, other, seat)
+            for memory, mix in mixes.items()
+            for own in mix
+            for other in rules.actions
+        }
+
+
+def _possible(mix: Mapping[str, float]) -> Mix:
+    return {action: share for action, share in mix.items() if share}
 
 
 @cache

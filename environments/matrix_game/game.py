@@ -63,6 +63,10 @@ class MatrixRules(Game):
         """Return the rounds that are over, as (own choice, the other's); never a choice that is pending."""
         return tuple((choices[seat], choices[1 - seat]) for choices in state.rounds)
 
+    def least_payoff(self, seat: int) -> float:
+        """Return the smallest payoff of a round, in every round."""
+        return self.rounds * min(pair[seat] for row in self.table for pair in row)
+
     def paid(self, first: str, second: str) -> tuple[float, float]:
         """Return what one round pays the two seats."""
         return self.table[self.actions.index(first)][self.actions.index(second)]

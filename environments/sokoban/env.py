@@ -19,6 +19,7 @@ from metarl_agents.environments.sokoban.wording import texts
 from metarl_agents.envs.base import Environment
 from metarl_agents.envs.choices import check_choice
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.envs.splits import SEEDS_PER_SPLIT, split_of_seed
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import StepResult
 
@@ -32,6 +33,8 @@ _BOXES = range(1, 5)
 _MAX_ACTIONS = range(1, 101)
 _SHIPPED_BOXES = 2
 """Boxes that the shipped tiny model has seen in a room, at most."""
+_SMALLEST_SET = 5
+"""Levels of a file that is split."""
 _SEPARATOR = re.compile(r"\s*,\s*|\s+")
 
 
@@ -49,7 +52,8 @@ class Sokoban(Environment):
         reward_preset: `sparse` pays 10 for solving; `shaped` also charges 0.1 a move, pays 1 for a box that comes
             onto a target and takes 1 for one that leaves it, summed over the moves of the turn.
         levels: a level file in XSB signs (see `levels.py`) to play in place of drawn rooms; `size`, `boxes` and the
-            bounds then say nothing. Seed s plays level s modulo their number, counted from 0.
+            bounds then say nothing. Of five levels or more every fifth is kept for tests and every fifth for
+            validation (`level_numbers`); seed s of a split plays its level s modulo their number.
         wording: `paper` for language models, `compact` for very small ones.
     """
 
@@ -87,12 +91,17 @@ class Sokoban(Environment):
     def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
         """Draw the room of `seed`, or pick its level."""
         self.seed = seed
-        self._start = (
-            self._levels[seed % len(self._levels)]
-            if self._levels
-            else draw_room(seed, size=self.size, boxes=self.boxes, min_moves=self.min_moves, max_moves=self.max_moves)
-        )
+        if self._levels:
+            numbers = level_numbers(len(self._levels), split_of_seed(seed))
+            self._start = self._levels[numbers[seed % SEEDS_PER_SPLIT % len(numbers)]]
+        else:
+            bounds = {"min_moves": self.min_moves, "max_moves": self.max_moves}
+            self._start = draw_room(seed, size=self.size, boxes=self.boxes, **bounds)
         return self.restart()
+
+    def num_tasks(self, split: str) -> int | None:
+        """Return the levels of a split; None for drawn rooms, which do not end."""
+        return len(level_numbers(len(self._levels), split)) if self._levels else None
 
     def restart(self) -> tuple[str, dict[str, Any]]:
         """Put player and boxes back to the start of the room."""
@@ -154,6 +163,20 @@ class Sokoban(Environment):
 
     def _current(self) -> Room:
         return self._room or self._started()
+
+
+def level_numbers(total: int, split: str) -> range | list[int]:
+    """Return which levels of a file, from 0, belong to a split; all of them to each split where there are fewer than 5.
+
+    Level sets grow harder from front to back, so the splits take turns.
+
+    >>> level_numbers(10, "test"), level_numbers(10, "validation"), level_numbers(10, "train")
+    ([4, 9], [3, 8], [0, 1, 2, 5, 6, 7])
+    """
+    if total < _SMALLEST_SET:
+        return range(total)
+    places = {"test": (4,), "validation": (3,), "train": (0, 1, 2)}[split]
+    return [number for number in range(total) if number % 5 in places]
 
 
 def _check_settings(

@@ -2,11 +2,17 @@
 on a target, `.` target; blank, `-` or `_` is floor.
 
 One file holds any number of levels. A line is part of a level if it starts with a wall (after floor signs), or holds
-nothing but signs, one of them no floor. Any other line ends a level: blank lines, `;` comments, titles.
+nothing but signs, one of them no floor. Any other line ends a level: blank lines, `;` comments, titles. Lines above
+its first row of nothing but signs with a wall among them ("# Level 1", "...") are titles too, and lines below its last
+row with a wall are remarks.
+
+Not read: run lengths (`3#@$`), rows divided by `|`, and the letters `p`, `b` and `o` for player, box and target.
 """
 
 from __future__ import annotations
 
+import codecs
+import os
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +49,7 @@ def read_levels(path: str | Path) -> tuple[Room, ...]:
     Raises:
         ConfigError: the file cannot be read, or no level is left.
     """
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))
     try:
         stamp = file.stat()
         # The same contents are read, and warned of, once, however many environments ask.
@@ -59,7 +65,7 @@ def read_levels(path: str | Path) -> tuple[Room, ...]:
 def _read(file: Path, modified: int, size: int) -> tuple[Room, ...]:
     if size > _MAX_BYTES:
         raise ConfigError(f"`levels` is {file}, but it has {size} bytes and a level file at most {_MAX_BYTES}.")
-    rooms, faults = parse_levels(file.read_text(encoding="utf-8-sig"))
+    rooms, faults = parse_levels(_decoded(file.read_bytes()))
     told = "; ".join(faults[:_MAX_NAMED]) + (f"; and {len(faults) - _MAX_NAMED} more" * (len(faults) > _MAX_NAMED))
     if not rooms:
         raise ConfigError(
@@ -69,6 +75,16 @@ def _read(file: Path, modified: int, size: int) -> tuple[Room, ...]:
     if faults:
         warnings.warn(f"{file}: {told}. The other levels are played ({len(rooms)}).", RuntimeWarning, stacklevel=4)
     return rooms
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # Old collections name their authors in Latin-1; any bytes pass for it, so what is surely none is refused.
+        if b"\0" in content or content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise
+        return content.decode("latin-1")
 
 
 def parse_levels(text: str) -> tuple[tuple[Room, ...], list[str]]:
@@ -87,17 +103,28 @@ def parse_levels(text: str) -> tuple[tuple[Room, ...], list[str]]:
 
 
 def _blocks(text: str) -> list[_Block]:
-    blocks: list[_Block] = []
+    levels = []
+    for line, rows in _touching_rows(text):
+        walls = [place for place, row in enumerate(rows) if "#" in row]
+        first = next((place for place in walls if set(rows[place]) <= set(_FLOOR + _SOLID)), None)
+        if first is not None:
+            levels.append(_Block(len(levels) + 1, line + first, rows[first : walls[-1] + 1]))
+    return levels
+
+
+def _touching_rows(text: str) -> list[tuple[int, list[str]]]:
+    """Return (line of the first, rows) of each run of lines that look like rows."""
+    runs: list[tuple[int, list[str]]] = []
     inside = False
     # Not `splitlines`, which also splits at signs that editors do not count as ends of lines.
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         line = line.expandtabs(4).rstrip()
         if _is_row(line):
             if not inside:
-                blocks.append(_Block(len(blocks) + 1, number, []))
-            blocks[-1].rows.append(line)
+                runs.append((number, []))
+            runs[-1][1].append(line)
         inside = _is_row(line)
-    return blocks
+    return runs
 
 
 def _is_row(line: str) -> bool:

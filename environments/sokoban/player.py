@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from typing import Any
 
 from metarl_agents.environments.sokoban.game import DIRECTIONS, Layout, Room
 from metarl_agents.environments.sokoban.solver import Undecided, solver_of
 from metarl_agents.environments.sokoban.text import read_room
 
-_CELL = re.compile(r"\((\d+), *(\d+)\)")
+_MOVE = re.compile(rf"\b({'|'.join(DIRECTIONS)})\b")
 _PUSHY = 0.5
+_TRIES = 20
 _BACK = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
@@ -25,8 +25,8 @@ class SokobanPlayer:
     Args:
         plan: probability, drawn each turn, of following a shortest solution; otherwise it is hasty or strolls, pushing
             boxes without a thought, which often traps one.
-        heed: probability, drawn once an episode, of listening to the remarks: a stroll then pushes no box onto a cell
-            that they warn of, and who would do so in haste plans instead.
+        heed: probability, drawn once an episode, of listening to the remarks: the moves of a turn that they warn of are
+            not made again in haste or on a stroll.
         blunder: probability of naming any moves instead.
         consistent: probability, drawn once an episode, of trying directions in the usual order, so that the same of
             several shortest solutions is followed.
@@ -49,13 +49,13 @@ class SokobanPlayer:
     ):
         self.plan, self.heed, self.blunder, self.consistent, self.hasty = plan, heed, blunder, consistent, hasty
         self.max_actions, self.between = max_actions, between
-        self._avoid: list[tuple[int, int]] = []
+        self._avoid: set[tuple[str, ...]] = set()
         self._order: Sequence[int] = range(len(DIRECTIONS))
 
     def start_episode(self, remarks: list[str], rng: Any) -> None:
-        """Begin an attempt; with probability `heed`, mind the cells that the remarks warn of."""
+        """Begin an attempt; with probability `heed`, mind the turns that the remarks warn of."""
         heeds, usual = rng.random() < self.heed, rng.random() < self.consistent
-        self._avoid = [cell for remark in remarks for cell in cells_to_avoid(remark)] if heeds else []
+        self._avoid = {moves for remark in remarks if (moves := moves_to_avoid(remark))} if heeds else set()
         self._order = range(len(DIRECTIONS)) if usual else rng.sample(range(len(DIRECTIONS)), len(DIRECTIONS))
 
     def act(self, observation: str, rng: Any) -> str:
@@ -64,26 +64,22 @@ class SokobanPlayer:
         read = read_room(observation)
         moves: list[str] = []
         if read and not blunders:
-            room, first = read
-            avoid = {_cell(room, first, at) for at in self._avoid}
+            room = read[0]
             if not plans and self.hasty and rng.random() < self.hasty:
                 moves = self._rush(room)
-                plans = not avoid.isdisjoint(_pushed_onto(room, moves))
+                plans = tuple(moves) in self._avoid
             moves = self._solution(room) if plans else moves
-            moves = moves or self._stroll(room, avoid, rng)
+            moves = moves or self._stroll_anew(room, rng)
         moves = moves or [rng.choice(DIRECTIONS) for _ in range(self.max_actions)]
         return f"<action>{self.between.join(moves[: self.max_actions])}</action>"
 
     def reflect(self, episode: Any, rng: Any) -> str:
-        """Return `<remark>avoid (row, col)</remark>` for the push after which nothing helped, or that it took too long.
-
-        The cell is where that push left the box, counted as the room's text counts its rows.
-        """
-        texts = [turn.observation for turn in episode.turns] + [episode.final_observation]
-        for before, after in pairwise(read_room(text) for text in texts):
-            if before and after and solver_of(after[0].layout).is_stuck(after[0]):
-                row, col = divmod(_trapped(before[0], after[0]), after[0].layout.cols)
-                return f"<remark>avoid ({row + after[1] - 1}, {col + after[1] - 1})</remark>"
+        """Return `<remark>avoid up, left</remark>`: the turn after which nothing helped; or that it took too long."""
+        texts = [*(turn.observation for turn in episode.turns), episode.final_observation]
+        for turn, text in zip(episode.turns, texts[1:], strict=True):
+            after = read_room(text)
+            if turn.action and after and solver_of(after[0].layout).is_stuck(after[0]):
+                return f"<remark>avoid {self.between.join(turn.action)}</remark>"
         return "<remark>be faster</remark>"
 
     def _solution(self, room: Room) -> list[str]:
@@ -102,7 +98,16 @@ class SokobanPlayer:
             moves += push
         return moves[: self.max_actions]
 
-    def _stroll(self, room: Room, avoid: Collection[int], rng: Any) -> list[str]:
+    def _stroll_anew(self, room: Room, rng: Any) -> list[str]:
+        """Return a stroll that no remark warns of, if one is soon found."""
+        moves: list[str] = []
+        for _ in range(_TRIES):
+            moves = self._stroll(room, rng)
+            if tuple(moves) not in self._avoid:
+                break
+        return moves
+
+    def _stroll(self, room: Room, rng: Any) -> list[str]:
         """Return moves that each change something, every second one or so a push if there is a box to push."""
         moves: list[str] = []
         while len(moves) < self.max_actions and not room.solved:
@@ -110,7 +115,7 @@ class SokobanPlayer:
             for direction in DIRECTIONS:
                 after = room.move(direction)
                 if after.boxes != room.boxes:
-                    pushes += [direction] if avoid.isdisjoint(after.boxes - room.boxes) else []
+                    pushes.append(direction)
                 elif after != room and not (moves and direction == _BACK[moves[-1]]):
                     walks.append(direction)
             options = pushes if pushes and (not walks or rng.random() < _PUSHY) else walks
@@ -121,27 +126,13 @@ class SokobanPlayer:
         return moves
 
 
-def cells_to_avoid(remark: str) -> list[tuple[int, int]]:
-    """Return the (row, col) cells that a remark names after the word "avoid".
+def moves_to_avoid(remark: str) -> tuple[str, ...]:
+    """Return the moves that a remark names after the word "avoid"; none where it names none.
 
-    >>> cells_to_avoid("push from (1, 1), avoid (2, 3) and (4, 4)")
-    [(2, 3), (4, 4)]
+    >>> moves_to_avoid("go down first, avoid up, left"), moves_to_avoid("be faster")
+    (('up', 'left'), ())
     """
-    warned = remark.partition("avoid")[2]
-    return [(int(row), int(col)) for row, col in _CELL.findall(warned)]
-
-
-def _cell(room: Room, first: int, at: tuple[int, int]) -> int:
-    """Return the index of a cell in a room that was read from text, or one off the room for a cell that is not there.
-
-    Args:
-        room: as read, with a ring of walls around what was printed.
-        first: the number of the first printed row, and so of the first printed column.
-        at: (row, col) counted that way.
-    """
-    row, col = at[0] - first + 1, at[1] - first + 1
-    inside = 0 <= row < room.layout.rows and 0 <= col < room.layout.cols
-    return row * room.layout.cols + col if inside else -1
+    return tuple(_MOVE.findall(remark.partition("avoid")[2]))
 
 
 def _nearest_push(room: Room) -> list[str]:
@@ -181,20 +172,3 @@ def _crow(layout: Layout, cell: int, targets: Collection[int]) -> int:
     """Return the rows and columns between a cell and the nearest of some targets."""
     row, col = divmod(cell, layout.cols)
     return min(abs(row - target // layout.cols) + abs(col - target % layout.cols) for target in targets)
-
-
-def _pushed_onto(room: Room, moves: Sequence[str]) -> set[int]:
-    """Return the cells that some moves push boxes onto."""
-    cells: set[int] = set()
-    for direction in moves:
-        after = room.move(direction)
-        cells |= after.boxes - room.boxes
-        room = after
-    return cells
-
-
-def _trapped(before: Room, after: Room) -> int:
-    """Return the new cell of a box that moved, one from which it can never reach a target if there is such."""
-    solver = solver_of(after.layout)
-    moved = sorted(after.boxes - before.boxes or after.boxes)
-    return next((box for box in moved if solver.is_lost(box)), moved[0])

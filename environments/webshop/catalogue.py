@@ -17,6 +17,8 @@ PRICELESS = 100.0
 """What a product costs that states no price."""
 _NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _LONGEST_ASIN = 10
+_PLURALS = {"product": "products", "entry": "entries"}
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +69,42 @@ class Records:
     """asin -> list of {"instruction", "instruction_attributes", "instruction_options"}."""
     source: str = "the generated catalogue"
     """The products file, for messages."""
+    attributes_source: str = "the generated catalogue"
+    requests_source: str = "the generated catalogue"
+
+
+class _Faults:
+    """What is wrong with records, by file, to be told in one sentence each."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], list[str]] = {}
+
+    def add(self, what: str, source: str, cost: str, reason: str) -> None:
+        self._found.setdefault((what, source, cost), []).append(reason)
+
+    def tell(self, report: Callable[[str], None]) -> None:
+        for (what, source, cost), reasons in self._found.items():
+            one = len(reasons) == 1
+            count = f"1 {what}" if one else f"{len(reasons)} {_PLURALS[what]}"
+            first = f": {reasons[0]}{', ...' * (len(reasons) > 1)}" if reasons[0] else ""
+            report(f"{count} of {source} {'is' if one else 'are'} {cost}{first}.")
 
 
 def read_products(records: Records, *, limit: int | None, seed: int, report: Callable[[str], None]) -> list[Product]:
     """Return the products of the first `limit` records.
 
     A record that repeats an asin, or has none of usable length, is passed over, as in WebShop. A malformed record is
-    left out.
+    left out; a malformed entry about a product, in one of the other two files, costs that entry alone. A product whose
+    record has no key for its price costs `PRICELESS`.
 
     Args:
         records: the three files' contents.
         limit: records to read; None reads all.
         seed: decides the price of a product that shows a range.
-        report: takes one sentence if records had to be left out.
+        report: takes one sentence for each file and each kind of fault in it.
     """
     products: dict[str, Product] = {}
-    refused: list[str] = []
+    faults = _Faults()
     for number, record in enumerate(records.products):
         if number == limit:
             break
@@ -90,20 +112,23 @@ def read_products(records: Records, *, limit: int | None, seed: int, report: Cal
             asin = record["asin"]
             if asin == "nan" or len(asin) > _LONGEST_ASIN or asin in products:
                 continue
-            products[asin] = _product(record, records, seed)
-        except KeyError as error:
-            refused.append(f"record {number} has no key {error}")
-        except (TypeError, ValueError, AttributeError) as error:
-            refused.append(f"record {number} is malformed ({error})")
-    if refused:
-        report(f"{len(refused)} products of {records.source} are left out: {refused[0]}{', ...' * (len(refused) > 1)}.")
+            products[asin] = _product(record, records, seed, faults)
+        except _MALFORMED as error:
+            faults.add("product", records.source, "left out", f"record {number} {_told(error)}")
+            continue
+        if "pricing" not in record:
+            faults.add("product", records.source, f"without a price and sold for ${PRICELESS:.0f}, as in WebShop", "")
+    faults.tell(report)
     return list(products.values())
 
 
-def _product(record: Mapping[str, Any], records: Records, seed: int) -> Product:
+def _told(error: Exception) -> str:
+    return f"has no key {error}" if isinstance(error, KeyError) else f"is malformed ({error})"
+
+
+def _product(record: Mapping[str, Any], records: Records, seed: int, faults: _Faults) -> Product:
     asin = record["asin"]
     price, tag = read_price(record.get("pricing") or "", Chance(seed, "price", asin))
-    known = records.attributes.get(asin) or {}
     bullets = record.get("small_description") or []
     return Product(
         asin=asin,
@@ -113,13 +138,36 @@ def _product(record: Mapping[str, Any], records: Records, seed: int) -> Product:
         price=price,
         price_tag=tag,
         options=_options(record.get("customization_options") or {}),
-        attributes=_texts(known.get("attributes")) or _NO_ATTRIBUTES,
         query=_text(record["query"]).lower().strip(),
         path=frozenset(level.strip() for level in _text(record["product_category"]).split("›")),
-        instruction=known.get("instruction") or None,
-        instruction_attributes=_texts(known.get("instruction_attributes")),
-        requests=tuple(map(_request, records.requests.get(asin) or ())),
+        **_known(asin, records, faults),
+        requests=_requests(asin, records, faults),
     )
+
+
+def _known(asin: str, records: Records, faults: _Faults) -> dict[str, Any]:
+    """Return what the attributes file says of a product: nothing, where its entry is malformed."""
+    known = records.attributes.get(asin) or {}
+    try:
+        return {
+            "attributes": _texts(known.get("attributes")) or _NO_ATTRIBUTES,
+            "instruction": _text(known.get("instruction") or "") or None,
+            "instruction_attributes": _texts(known.get("instruction_attributes")),
+        }
+    except _MALFORMED as error:
+        faults.add("entry", records.attributes_source, "left out", f"the one of {asin} {_told(error)}")
+        return {"attributes": _NO_ATTRIBUTES}
+
+
+def _requests(asin: str, records: Records, faults: _Faults) -> tuple[Request, ...]:
+    """Return the instructions that people wrote for a product, without malformed ones."""
+    listed, read = records.requests.get(asin) or (), []
+    for raw in listed if isinstance(listed, (list, tuple)) else (listed,):
+        try:
+            read.append(_request(raw))
+        except _MALFORMED as error:
+            faults.add("entry", records.requests_source, "left out", f"one of {asin} {_told(error)}")
+    return tuple(read)
 
 
 def read_price(text: str, chance: Chance) -> tuple[float, str]:
@@ -170,4 +218,6 @@ def _text(value: Any) -> str:
 
 
 def _texts(values: Any) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise TypeError(f"{values!r:.40} stands where a list of texts is expected")
     return tuple(map(_text, values or ()))

@@ -6,6 +6,7 @@ What does not live here: what clicks do (`shop.py`), what a purchase is worth (`
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from functools import lru_cache
@@ -16,7 +17,7 @@ from metarl_agents.environments.webshop.catalogue import read_products
 from metarl_agents.environments.webshop.extras import need_all
 from metarl_agents.environments.webshop.files import read_records
 from metarl_agents.environments.webshop.generate import PRESETS, generate
-from metarl_agents.environments.webshop.goals import GOAL_KINDS, GoalList, goal_of_seed, seed_of_goal
+from metarl_agents.environments.webshop.goals import GOAL_KINDS, GoalList, goal_of_seed, seed_of_goal, split_goals
 from metarl_agents.environments.webshop.pages import (
     MODES,
     bought_text,
@@ -100,7 +101,7 @@ class WebShop(Environment):
         if wording == mode == "compact" and preset == "tiny" and goals == "synthetic" and data_dir is None:
             self.tiny_model = "webshop_tiny"
         need_all()
-        source = str(Path(data_dir).expanduser().resolve()) if data_dir is not None else None
+        source = str(Path(os.path.expanduser(data_dir)).resolve()) if data_dir is not None else None
         self._shop = open_shop(source, num_products, preset, catalogue_seed, goals, scoring, nouns)
         self._visit: Visit | None = None
 
@@ -112,6 +113,18 @@ class WebShop(Environment):
     def num_goals(self) -> int:
         """How many goals the shop has, over all splits."""
         return len(self._shop.goals)
+
+    def num_tasks(self, split: str) -> int:
+        """Return how many different goals the seeds of a split stand for.
+
+        Args:
+            split: one of the library's: `train`, `validation` or `test`.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
+        check_choice("WebShop", "split", split, SPLITS)
+        return len(split_goals(self.num_goals, self._split or split))
 
     def seed_of_goal(self, index: int) -> int:
         """Return the task seed that stands for goal `index`, in the range of the split that goal belongs to."""
@@ -132,7 +145,7 @@ class WebShop(Environment):
         if match is None:
             return None
         verb, argument = match[1].lower(), " ".join(match[2].lower().split())
-        return f"{verb}[{argument}]" if argument and _is_balanced(argument) else None
+        return f"{verb}[{argument}]" if argument and _is_one_name(argument) else None
 
     def step(self, action: str) -> StepResult:
         """Search or click; what the page does not offer has no effect and uses up the turn."""
@@ -140,7 +153,7 @@ class WebShop(Environment):
         if visit.over:
             raise RuntimeError("This WebShop attempt is over. Call `reset` or `restart` before the next `step`.")
         verb, _, argument = action.removesuffix("]").partition("[")
-        visit.do(Action(verb, self._clickables().get(argument, "") if verb == "click" else argument))
+        visit.do(Action(verb, argument if verb == "search" else self._clickables().get(argument, "")))
         score = visit.verdict.reward if visit.verdict else 0.0
         info = {"success": score == 1.0, "score": score, "admissible_actions": self._admissible()}
         observation = bought_text(visit, self._mode) if visit.over else self._page()
@@ -178,7 +191,7 @@ class WebShop(Environment):
         if visit.over:
             return []
         search = ["search[<your query>]"] if visit.page == "search" else []
-        return search + [f"click[{name}]" for name in self._clickables() if name != "search"]
+        return search + [f"click[{name}]" for name in self._clickables() if name != "search" and _is_one_name(name)]
 
     def _clickables(self) -> dict[str, str]:
         """Return {name as an answer gives it: name in the shop}, with single blanks between words."""
@@ -215,14 +228,17 @@ def _report(sentence: str) -> None:
     warnings.warn(sentence, UserWarning, stacklevel=2)
 
 
-def _is_balanced(argument: str) -> bool:
-    """Return whether every bracket has its partner, so that "a] click[b" is not taken for one name."""
+def _is_one_name(argument: str) -> bool:
+    """Return whether no bracket opens after one that closes what was never open, so that "a] click[b" is no name.
+
+    A bracket without its partner alone may be part of a name, as in "4 [pack".
+    """
     depth = 0
     for sign in argument:
-        depth += (sign == "[") - (sign == "]")
-        if depth < 0:
+        if sign == "[" and depth < 0:
             return False
-    return depth == 0
+        depth += (sign == "[") - (sign == "]")
+    return True
 
 
 def _check_count(name: str, value: int | None) -> None:

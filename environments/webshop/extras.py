@@ -8,7 +8,12 @@ from types import ModuleType
 from metarl_agents.errors import ConfigError
 
 # spaCy and its model are no part of the extra: the model is on no package index.
-_BY_HAND = {"spacy": '`nouns="spacy"` needs the package spacy: pip install spacy, then its model en_core_web_sm.'}
+SPACY_MODEL = "en_core_web_sm"
+SPACY_WANTED = (
+    '`nouns="spacy"` needs the package spacy and its model: pip install spacy, then python -m spacy download '
+    f"{SPACY_MODEL}."
+)
+_BY_HAND = {"spacy": SPACY_WANTED}
 _IN_THE_EXTRA = ("numpy", "bm25s", "Stemmer", "rapidfuzz.fuzz", "rapidfuzz.utils")
 
 

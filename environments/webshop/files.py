@@ -7,6 +7,7 @@ what cannot be read of it, and is reported in one sentence.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -33,14 +34,14 @@ def read_records(folder: str | Path, *, limit: int | None, goals: str, report: C
     Raises:
         ConfigError: there is no such folder, no readable product, or no instruction of the kind asked for.
     """
-    root = Path(folder).expanduser()
+    root = Path(os.path.expanduser(folder))
     if not root.is_dir():
         raise ConfigError(f"`data_dir` is {root}, but there is no such folder. Name one that holds {_PRODUCTS}.")
     source, products = _first_products(root, limit, report)
     # The attributes score every purchase; the requests are nothing but goals.
-    attributes = _read_table(root, _ATTRIBUTES, limit, report, needed=goals == "synthetic")
-    requests = _read_table(root, _REQUESTS, limit, report, needed=True) if goals == "human" else {}
-    return Records(products, attributes, requests, source)
+    about, attributes = _read_table(root, _ATTRIBUTES, limit, report, needed=goals == "synthetic")
+    asked, requests = _read_table(root, _REQUESTS, limit, report, needed=True) if goals == "human" else ("", {})
+    return Records(products, attributes, requests, source, about, asked)
 
 
 def _candidates(root: Path, pattern: str, limit: int | None) -> list[Path]:
@@ -68,7 +69,7 @@ def stream_array(path: Path, report: Callable[[str], None]) -> Iterator[Any]:
     """Yield the elements of a JSON list one by one, up to the place where the file is broken."""
     decoder, count, buffer, place = json.JSONDecoder(), 0, "", 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             buffer = file.read(_CHUNK).lstrip()
             if not buffer.startswith("["):
                 report(f"{path} is no JSON list of products; it is left out.")
@@ -87,6 +88,9 @@ def stream_array(path: Path, report: Callable[[str], None]) -> Iterator[Any]:
                         return
                     buffer, place = buffer[place:] + more, 0
                     continue
+                except RecursionError:
+                    report(f"{path} is nested too deeply after {count} products; those are used.")
+                    return
                 yield value
                 count, place = count + 1, end
     except (OSError, UnicodeDecodeError) as error:
@@ -102,19 +106,19 @@ def _skip(buffer: str, place: int) -> int:
 
 def _read_table(
     root: Path, pattern: str, limit: int | None, report: Callable[[str], None], *, needed: bool
-) -> dict[str, Any]:
-    """Return the first readable table of a kind; without one, nothing, unless the shop needs it."""
+) -> tuple[str, dict[str, Any]]:
+    """Return (file, table) of the first readable one of a kind; without one, nothing, unless the shop needs it."""
     problems: list[str] = []
     for path in _candidates(root, pattern, limit):
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            table = json.loads(path.read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{path} cannot be read ({error})")
             continue
         if isinstance(table, dict):
             for problem in problems:
                 report(f"{problem}; it is left out.")
-            return table
+            return str(path), table
         problems.append(f"{path} holds a {type(table).__name__}, not a table by asin")
     problem = problems[-1] if problems else f"`data_dir` {root} holds no {pattern}"
     if needed:
@@ -122,4 +126,4 @@ def _read_table(
             f"{problem}, but the goals come from it. Fetch it again, or choose the other kind of `goals`."
         )
     report(f"{problem}; products are scored by their pages alone.")
-    return {}
+    return "", {}

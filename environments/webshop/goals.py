@@ -15,7 +15,7 @@ from math import prod
 
 from metarl_agents.environments.webshop.catalogue import Product
 from metarl_agents.environments.webshop.chance import Chance
-from metarl_agents.envs.splits import SEEDS_PER_SPLIT, SPLITS
+from metarl_agents.envs.splits import SEEDS_PER_SPLIT, SPLITS, split_of_seed
 from metarl_agents.errors import ConfigError
 
 GOAL_KINDS = ("synthetic", "human")
@@ -142,8 +142,7 @@ def goal_of_seed(seed: int, total: int, split: str | None) -> int:
     >>> goal_of_seed(2, 9000, None), goal_of_seed(2 * 2**40 + 2, 9000, None)
     (1502, 2)
     """
-    number = seed // SEEDS_PER_SPLIT
-    split = split or (SPLITS[number] if 0 <= number < len(SPLITS) else "train")
+    split = split or split_of_seed(seed)
     goals = split_goals(total, split)
     if not goals:
         raise ConfigError(

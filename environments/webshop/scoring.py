@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from metarl_agents.environments.webshop.catalogue import Product, option_value
-from metarl_agents.environments.webshop.extras import need
+from metarl_agents.environments.webshop.extras import SPACY_MODEL, SPACY_WANTED, need
 from metarl_agents.environments.webshop.goals import Goal
+from metarl_agents.errors import ConfigError
 
 SCORINGS = ("webshop", "exact")
 NOUN_FINDERS = ("words", "spacy")
@@ -24,7 +25,6 @@ _ALIKE = 85
 """Texts whose ratio, rounded, is above this count as the same."""
 _LATIN = dict.fromkeys(range(128, 256))
 """Characters that the comparison drops: WebShop's keeps none of Latin-1's upper half."""
-_SPACY_MODEL = "en_core_web_sm"
 
 # An option value counts as the first of these words that it contains: WebShop's own words, in its order.
 _COLOUR_WORDS = (
@@ -162,5 +162,9 @@ def _ratio_function() -> Callable[[str, str], int]:
 
 
 def _spacy_nouns() -> Callable[[str], tuple[str, ...]]:
-    model: Any = need("spacy").load(_SPACY_MODEL)
+    spacy = need("spacy")
+    try:
+        model: Any = spacy.load(SPACY_MODEL)
+    except OSError:
+        raise ConfigError(SPACY_WANTED) from None
     return lambda title: tuple(token.text.lower() for token in model(title) if token.pos_ in ("NOUN", "PROPN"))

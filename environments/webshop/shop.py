@@ -151,10 +151,13 @@ class Visit:
         return list(dict.fromkeys(names))
 
     def do(self, action: Action) -> None:
-        """Search, or click; what cannot be clicked here changes nothing. A search is possible on every page."""
+        """Search, or click; anything else, and what cannot be clicked here, changes nothing.
+
+        A search is possible on every page.
+        """
         if action.verb == "search":
             self._search(action.argument)
-        elif action.argument != SEARCH.lower() and action.argument in self.clickables():
+        elif action.verb == "click" and action.argument != SEARCH.lower() and action.argument in self.clickables():
             self._click(action.argument)
         self._parts = None
 

@@ -200,7 +200,9 @@ TRIAL_SETTINGS = (
     "wording",
     "max_turns",
     "num_episodes",
+    "stop_on_success",
     "memory",
+    "invalid_action_penalty",
     "max_prompt_tokens",
     "max_new_tokens_per_turn",
 )

@@ -256,9 +256,8 @@ def test_a_damaged_cell_is_named(tmp_path):
 @pytest.mark.parametrize("preset", ["smoke", "cpu", "gpu"])
 def test_shipped_plans_load_and_stay_within_their_time(preset):
     plan = load_plan(preset)
-    there = read_cells(preset) if preset != "smoke" else {}
-    left = plan.hours_needed(job for job in plan.jobs_wanted() if job.key not in there)
-    assert plan.blocks and (plan.hours is None or left <= plan.hours)
+    # All of it: cells that come with the repository count as if they had to be made.
+    assert plan.blocks and (plan.hours is None or plan.hours_needed() <= plan.hours)
     for block in plan.blocks:
         for row in block.rows:
             allotted = {
@@ -279,6 +278,38 @@ def test_the_main_table_has_every_method_and_three_seeds():
     assert (trained["gigpo"].trial.num_episodes, trained["gigpo"].trial.group_size) == (1, 24)
     assert (trained["lamer"].trial.num_episodes, trained["lamer"].trial.group_size) == (3, 8)
     assert trained["mage"].credit.return_mode == "differential" and trained["ppo"].credit.advantages == "ppo"
+
+
+def test_what_has_one_seed_says_so_and_only_some_tables_have_more():
+    plan = load_plan("cpu")
+    assert plan.hours == 6
+    three = {job.train.key for row in plan.blocks[0].rows for job in row.jobs if job.train}
+    for block, told in zip(plan.blocks[1:], summary(plan, {})["blocks"][1:], strict=True):
+        trainings = {job.train.key for row in block.rows for job in row.jobs if job.train}
+        if {len(row.jobs) for row in block.rows if row.trained} == {1}:
+            assert any(note.startswith("one seed: ") for note in told["notes"]), block.name
+        else:  # the runs that are there already, and what the first table has anyway
+            assert block.name in ("minesweeper_6x6", "sokoban") or trainings <= three, block.name
+
+
+def test_published_numbers_stand_beside_the_methods_that_have_them():
+    blocks = {block.name: block for block in load_plan("gpu").blocks}
+    assert "MAGE 77.3 %" in blocks["sokoban"].note and "MAGE 100 %" in blocks["webshop"].note
+    assert "LaMer 97.7, 100, 90.2, 89.5 and 81.0, 50.2" in blocks["alfworld"].note
+    cpu = {block.name: block for block in load_plan("cpu").blocks}
+    assert cpu["alfworld_out_of_distribution"].note in blocks["alfworld"].note
+
+
+def test_what_does_not_fit_a_cpu_is_in_the_plan_for_gpus():
+    blocks = {block.name: block for block in load_plan("gpu").blocks}
+    main = {job.key for row in blocks["minesweeper"].rows for job in row.jobs}
+    for name in ("memory", "return_mode", "credit", "gamma_traj"):
+        rows = blocks[name].rows
+        reference = [row for row in rows if blocks[name].reference in (row.id, row.method)]
+        assert len(rows) >= 3 and reference[0].jobs[0].key in main, name
+    assert {row.variant for row in blocks["return_mode"].rows} == {
+        *("paper", "recursive", "differential", "final", "single")
+    }
 
 
 def test_tables_share_the_cells_that_they_have_in_common(plan):
@@ -404,7 +435,8 @@ def test_the_summary_is_the_same_for_the_same_cells_and_plain_json(make, plan, t
     assert json.dumps(first) == json.dumps(second) and first["missing"] == first["failed"] == []
     rows = {row["id"]: row for row in first["blocks"][0]["rows"]}
     assert rows["meta"]["pass"]["3"]["share"] == (37 + 38) / 80 and rows["meta"]["n"] == 80
-    assert rows["rl_memory"]["diversity"] == rows["rl"]["diversity"] == {"nats": 0.5, "share": 0.25}
+    shared = {"nats": 0.5, "share": 0.25, "interval": [0.5, 0.5]}
+    assert rows["rl_memory"]["diversity"] == rows["rl"]["diversity"] == shared
     assert rows["base"]["training"] is None and rows["meta"]["training"]["episodes_used"] == 20
     assert all(entry["better"] == "meta" for entry in first["blocks"][0]["differences"])
     assert "react" not in {entry["than"] for entry in first["blocks"][0]["differences"]}
@@ -449,6 +481,45 @@ def test_figures_are_drawn_for_what_is_there(make, plan, tmp_path):
     made = draw_all(summary(plan, runner.cells), tmp_path / "pictures")
     names = ["main_training", "main_gain", "main_diversity", "sweep_ablation"]
     assert [path.stem for path in made] == names and all(path.stat().st_size > 5000 for path in made)
+
+
+def test_two_models_that_found_the_same_are_two_rows_and_one_model_played_twice_is_one(make, plan, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from bench import figures, table
+
+    class Axes:
+        def __getattr__(self, name):
+            return lambda *given, **more: drawn.append(given[1]) if name == "barh" else None
+
+    runner = make()
+    runner.run(plan.jobs_wanted())
+    main = summary(plan, runner.cells)["blocks"][0]
+    assert len({json.dumps([row["independent"], row["diversity"]]) for row in main["rows"] if row["seeds"]}) == 1
+    rows = table._sampled(main, ["1", "2", "3"])[1]
+    assert [row[0] for row in rows] == ["base", "ReAct", "RL", "meta-RL"]
+    assert [row[0] for row in table._training(main)[1]] == ["RL", "meta-RL"]
+    drawn, told = [], []
+    monkeypatch.setattr(figures, "_picture", lambda path, size, fill, **more: fill(Axes()))
+    monkeypatch.setattr(figures, "draw", lambda methods, **more: told.extend(methods))
+    figures.diversity(main, Path("unused"))
+    figures.training(main, Path("unused"))
+    assert drawn == [[0.5] * 3] and told == ["RL", "meta-RL"]
+
+
+def test_every_number_of_a_table_has_its_interval(make, plan):
+    from bench import table
+    from bench.measures import PASS
+
+    runner = make()
+    runner.run(plan.jobs_wanted())
+    main = summary(plan, runner.cells)["blocks"][0]
+    ks = ["1", "2", "3"]
+    for row in main["rows"]:
+        cells = table._row(row, ks, PASS, markdown=True)[3:]
+        assert len(cells) == 4 and all(cell.count("[") == cell.count(",") == 1 for cell in cells), cells
+    for row, *cells in table._sampled(main, ks)[1]:
+        # Of a single run nothing says how far its diversity reaches.
+        assert all("[" in cell for cell in cells[: 4 if row in ("RL", "meta-RL") else 3]), (row, cells)
 
 
 def test_a_command_that_fails_leaves_its_last_words(tmp_path):

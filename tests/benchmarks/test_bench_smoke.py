@@ -31,6 +31,8 @@ def test_the_smoke_preset_makes_every_cell_once(tmp_path):
     rows = {row["id"]: row for block in found["blocks"] for row in block["rows"]}
     assert rows["lamer"]["training"]["episodes_allotted"] == 2 * 2 * 6
     assert 0 < rows["gigpo"]["training"]["episodes_used"] <= 24 and rows["lamer"]["n"] == 8
+    made = [json.loads(path.read_text()) for path in (tmp_path / "benchmarks/results/smoke").glob("*.json")]
+    assert sum(cell["seconds"] for cell in made) / 2 < 300, "five minutes of work, two cells at a time"
     cells = {path: path.stat().st_mtime_ns for path in (tmp_path / "benchmarks/results/smoke").glob("*.json")}
     assert "begins" not in bench(tmp_path)
     assert cells == {path: path.stat().st_mtime_ns for path in cells}

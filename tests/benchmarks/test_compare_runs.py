@@ -11,6 +11,7 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult, wilson_interval
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "compare_runs.py"
+sys.path.append(str(SCRIPT.parent))
 SPEC = importlib.util.spec_from_file_location("compare_runs", SCRIPT)
 compare_runs = importlib.util.module_from_spec(SPEC)
 sys.modules["compare_runs"] = compare_runs
@@ -105,6 +106,53 @@ def test_runs_are_pooled_and_their_spread_stands_beside(save):
     assert entry["pass@3"]["spread"]["std"] == pytest.approx(0.6 / 2**0.5)
 
 
+def test_the_gain_of_several_runs_says_how_far_training_once_more_may_differ(save):
+    one = f"one={save('a', OURS)}"
+    equal = f"equal={save('b', OURS)},{save('c', OURS)}"
+    uneven = f"uneven={save('d', OURS)},{save('e', [0] * 8 + [None] * 32)},{save('f', [0] * 8 + [1] * 32)}"
+    entries = compare_runs.compare(groups(one, equal, uneven), resamples=2000)["groups"]
+    single, same, far = (entry["gain_over_pass@1"]["pass@3"] for entry in entries)
+    assert same["mean"] == single["mean"] == 0.5 and far["mean"] == pytest.approx((0.5 + 0.0 + 0.8) / 3)
+    assert same["low"] == pytest.approx(single["low"], abs=0.03) and same["high"] == pytest.approx(
+        single["high"], abs=0.03
+    )
+    assert far["low"] < 0.1 and far["high"] > 0.75, "runs from 0 to 0.8 stand behind this mean"
+
+
+def test_a_run_stays_its_own_pair_when_its_gain_is_resampled(save):
+    # Both runs gain exactly half of the tasks; drawn apart, a good last episode would meet a bad first one.
+    weak = save("a", [1] * 20 + [None] * 20)
+    strong = save("b", [0] * 20 + [1] * 20)
+    entry = compare_runs.compare(groups(f"x={weak},{strong}"), resamples=2000)["groups"][0]
+    gain = entry["gain_over_pass@1"]["pass@3"]
+    assert gain["mean"] == 0.5 and gain["low"] > 0.3 and gain["high"] < 0.7
+
+
+def test_differences_of_several_runs_are_over_runs_too(save):
+    base = f"base={save('a', BASE)}"
+    uneven = f"uneven={save('b', BASE)},{save('c', [0] * 40)},{save('d', BASE)}"
+    (found,) = compare_runs.compare(groups(base, uneven), resamples=2000)["differences"]
+    assert found["mean"] == pytest.approx(0.3) and found["low"] <= 0.0 and found["high"] > 0.55
+
+
+def test_independent_attempts_of_several_runs_have_an_interval_over_tasks_and_runs(save):
+    def sampled(name, tasks):
+        samples = [[True] * 2] * tasks + [[False] * 2] * (40 - tasks)
+        return save(name, BASE, first_episode_successes=samples, diversity_nats=tasks / 40, diversity_normalised=0.5)
+
+    texts = [f"one={sampled('a', 20)}", f"equal={sampled('b', 20)},{sampled('c', 20)}"]
+    texts += [f"uneven={sampled('d', 4)},{sampled('e', 36)}", f"sure={sampled('f', 40)},{sampled('g', 40)}"]
+    entries = compare_runs.compare(groups(*texts), resamples=2000)["groups"]
+    one, equal, uneven, sure = (entry["pass@1_independent"] for entry in entries)
+    assert one["share"] == equal["share"] == uneven["share"] == 0.5
+    width = {name: low_high[1] - low_high[0] for name, low_high in
+             {"one": one["interval"], "equal": equal["interval"], "uneven": uneven["interval"]}.items()}  # fmt: skip
+    assert width["equal"] == pytest.approx(width["one"], abs=0.05) and width["uneven"] > 2 * width["one"]
+    assert sure["interval"][0] < 1.0 == sure["interval"][1], "no certainty from forty tasks"
+    intervals = [entry["diversity"]["interval"] for entry in entries]
+    assert intervals[0] is None and intervals[1] == [0.5, 0.5] and intervals[2] == [0.1, 0.9]
+
+
 def test_gains_and_differences_are_paired_and_corrected(save):
     texts = [f"base={save('a', BASE)}", f"ours={save('b', OURS)}", f"again={save('c', OURS)}"]
     found = compare_runs.compare(groups(*texts), resamples=999)
@@ -137,7 +185,7 @@ def test_the_command_prints_markdown_and_writes_everything(save, tmp_path, capsy
     assert "| LaMer  |    2 | 80 | 20.0 [12.7, 30.0] | 50.0 [39.3, 60.7] | 70.0 [59.2, 78.9] |" in text
     assert "* LaMer: pass@3 minus its own pass@1: +50.0 points [" in text
     assert "* pass@3, LaMer minus base: +60.0 points [" in text and "(Holm = 0.010)" in text
-    assert "20.0 to 20.0, sd 0.0" in text and "0.50 (70 %)" in text
+    assert "20.0 to 20.0, sd 0.0" in text and "0.50 [0.50, 0.50] (70 %)" in text
     assert "LaMer: crashed episodes, counted as failed: 1 (seed 1: boom)" in text
     written = json.loads(output.read_text())
     assert written == json.loads(json.dumps(returned))

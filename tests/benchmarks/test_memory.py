@@ -169,7 +169,9 @@ def test_the_table_marks_what_does_not_fit(memory):
     workload = {"prompt_tokens": 900, "response_tokens": 300}
     lines = memory.table(workload, trials=128, gpu_gib=78).splitlines()[2:]
     rows = {tuple(cell.strip() for cell in line.split("|")[1:5]): line.split("|")[5:9] for line in lines}
-    assert len(rows) == 21
+    assert len(rows) == 27
+    for model in memory.MODELS:
+        assert {kind for kind in KINDS if (model, "LoRA, rank 16", kind, "8") in rows} == {"whole", "zero2", "zero3"}
     assert "(!)" in rows["4B", "all", "whole", "1"][2]
     assert not any("(!)" in cell for cell in rows["0.6B", "all", "whole", "1"])
     assert "(!)" not in "".join(memory.table(workload, trials=128, gpu_gib=1000))

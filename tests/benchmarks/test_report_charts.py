@@ -9,7 +9,11 @@ from report_samples import charts, curves, model, report_of, row, summary
 
 def test_a_training_that_rows_share_is_drawn_once_under_the_name_of_the_reference():
     shared = [curves(0), curves(1)]
-    rows = [row("lamer_none", curves=shared), row("gigpo", curves=[curves(0, 0.4)]), row("lamer", curves=shared)]
+    rows = [
+        row("lamer_none", curves=shared, models=["a", "b"]),
+        row("gigpo", curves=[curves(0, 0.4)], models=["c"]),
+        row("lamer", curves=shared, models=["a", "b"]),
+    ]
     drawn = [chart for chart in report_of(summary(rows)).blocks[0].charts if chart.kind == "lines"]
     assert [chart.title for chart in drawn] == ["pass@1 over training", "pass@3 over training"]
     lines = [series for series in drawn[1].series if not series.dots]
@@ -19,6 +23,12 @@ def test_a_training_that_rows_share_is_drawn_once_under_the_name_of_the_referenc
     assert lines[0].band[0] == pytest.approx((22.0, 23.0)) and lines[1].band == ()
     dots = [series for series in drawn[1].series if series.dots]
     assert dots[0].points == ((10, pytest.approx(51.0)), (20, pytest.approx(60.0))) and dots[0].hue == lines[0].hue
+
+
+def test_two_trainings_that_happened_to_go_alike_are_both_drawn():
+    rows = [row("ppo", curves=[curves(0)], models=["a"]), row("lamer", curves=[curves(0)], models=["b"])]
+    drawn = [chart for chart in report_of(summary(rows)).blocks[0].charts if chart.kind == "lines"]
+    assert {series.name for series in drawn[0].series} == {"Method ppo", "Method lamer"}
 
 
 def test_many_trainings_are_drawn_without_bands():

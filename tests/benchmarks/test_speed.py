@@ -4,13 +4,15 @@ import importlib
 import json
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+
+from metarl_agents.config import Config
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PARTS = ("protocol", "presets", "job", "meter", "world", "ours", "lockstep", "environments", "prepare", "report")
@@ -186,6 +188,12 @@ def test_the_library_and_the_lock_step_loop_do_the_same_work(parts, small, work)
         assert one["tokens"] == other["tokens"] and one["rows"] == other["rows"] > 0
         assert one["tokens"]["sampled"] == one["tokens"]["trained"]
         assert one["logp_difference"] < 1e-4
+        assert one["padding"]["rollout"] >= 0
+    known = {item.name for part in fields(Config) for item in fields(part.default_factory)}
+    for maker, found in (("ours", ours), ("lockstep", lockstep)):
+        assert known | set(parts.report.DECIDING[maker]) <= set(found["settings"]) and json.dumps(found["settings"])
+    assert ours["settings"]["max_tokens_per_micro_batch"] == 512 and lockstep["settings"]["rows_per_micro_batch"] == 4
+    for one, other in zip([ours["warm_up"]], [lockstep["warm_up"]], strict=True):
         assert set(one["seconds"]) == set(other["seconds"]) == {"generate", "rollout", "update", "iteration"}
     assert ours["iterations"][0]["tokens"] != ours["warm_up"]["tokens"]  # other tasks, so other lengths
 
@@ -283,6 +291,43 @@ def test_everyones_fastest_micro_batch_is_kept_and_one_that_fails_is_not(parts):
     }
 
 
+def test_a_maker_that_cannot_run_here_is_left_out_with_the_reason_and_others_fail_loudly(parts):
+    def launch(maker, **settings):
+        return {"error": "RuntimeError: no paged attention"}
+
+    tuned = parts.speed.tune(["trl_continuous/single", "trl/single"], {"trl_continuous": (4, 8), "trl": (4,)}, launch)
+    assert tuned["trl_continuous"]["tried"] == [(4, None)], "one failure is enough"
+    assert tuned["trl_continuous"]["error"] == tuned["trl"]["error"] == "RuntimeError: no paged attention"
+    errors = {f"{maker}/single": found["error"] for maker, found in tuned.items()} | {"ours/meta": None}
+    reason = "which is not supported here: RuntimeError: no paged attention"
+    assert parts.speed.not_supported(errors) == {"trl_continuous/single": reason}
+    assert "trl_continuous/single" in parts.speed.CONTENDERS and "trl_continuous/meta" not in parts.speed.POSSIBLE
+    assert parts.presets.PRESETS["gpu"].candidates("trl_continuous")[0] == 4
+
+
+def test_a_maker_that_waits_for_ever_where_it_is_not_supported_is_given_up(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts.speed, "OPTIONAL_LIMIT_S", 0.01)
+    launch = parts.speed.launcher(str(tmp_path), "cpu", 1.0, 1, None)
+    assert launch("trl_continuous", workload="single") == {"error": "it did not end within 0.01 s"}
+
+
+def test_continuous_batching_is_refused_on_a_cpu(parts, monkeypatch):
+    pytest.importorskip("trl", reason="trl is not installed (`make bench-speed` installs it)")
+    trl_grpo = importlib.import_module("side_by_side.trl_grpo")
+    monkeypatch.setattr(trl_grpo.torch.cuda, "is_available", lambda: False)
+    job = parts.job.Job(kind="trl_continuous", preset="cpu", folder="x", output="", workload="single", micro_batch=4)
+    with pytest.raises(SystemExit, match="by a GPU's memory"):
+        trl_grpo.build_arguments(job, "x")
+
+
+def test_the_settings_that_decide_are_printed_for_each_contender(parts):
+    settings = {"per_device_train_batch_size": 8, "beta": 0.0, "use_vllm": False, "seed": 3}
+    runs = {"trl/single": [process(iteration()) | {"settings": settings}] * 2, "ours/meta": [{"error": "x"}] * 2}
+    text = parts.report.text(result(parts, runs))
+    line = "TRL GRPOTrainer, single turn: per_device_train_batch_size 8, beta 0.0, use_vllm False"
+    assert line in text.splitlines() and set(parts.report.DECIDING) == set(parts.report.NAMES)
+
+
 def test_what_is_not_installed_is_named(parts, monkeypatch):
     monkeypatch.setattr(parts.speed.util, "find_spec", lambda name: None if name == "trl" else object())
     assert parts.speed.missing(["ours/meta", "trl/single"]) == {"trl/single": "because trl is not installed"}
@@ -373,15 +418,18 @@ def test_only_the_environments_own_time_is_counted(parts, monkeypatch):
 
 
 @pytest.mark.slow
-def test_trl_does_the_same_work(parts, small):
+@pytest.mark.parametrize("maker", ["trl", pytest.param("trl_continuous", marks=pytest.mark.gpu)])
+def test_trl_does_the_same_work(parts, small, maker):
     pytest.importorskip("trl", reason="trl is not installed (`make bench-speed` installs it)")
     trl_grpo = importlib.import_module("side_by_side.trl_grpo")
-    job = small("trl", workload="single", micro_batch=2)
+    job = small(maker, workload="single", micro_batch=2)
     trl, lockstep = trl_grpo.measure(job), parts.lockstep.measure(replace(job, kind="lockstep"))
     for one, other in zip(trl["iterations"], lockstep["iterations"], strict=True):
         assert one["tokens"] == other["tokens"] and one["rows"] == other["rows"]
         assert one["seconds"]["generate"] <= one["seconds"]["rollout"] < one["seconds"]["iteration"]
     assert trl["first_update_s"] > 0
+    assert set(parts.report.DECIDING[maker]) <= set(trl["settings"]) and len(trl["settings"]) > 100
+    assert trl["settings"]["use_transformers_continuous_batching"] == (maker == "trl_continuous")
 
 
 @pytest.mark.slow

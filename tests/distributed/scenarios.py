@@ -15,12 +15,16 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
 
+from pennies import Pennies
 from safetensors.torch import save_file
 from training_helpers import SHORT, SMALL, Coin, small_config, small_policy
 
 from metarl_agents.policy import scoring
 from metarl_agents.policy.processes import start_processes
+from metarl_agents.tracking import finish
+from metarl_agents.training.logbook import reduce_stats
 from metarl_agents.training.saving import save_checkpoint
 from metarl_agents.training.setup import build_run
 from metarl_agents.training.trainer import make_batch, train
@@ -90,13 +94,16 @@ def made_turn(rng, reward, phase=Phase.PLAY):
     )
 
 
-def update(run, step):
-    """One optimizer step on this process's share of the made trials; returns the whole gradient."""
+def update(run, step, look=None):
+    """One optimizer step on this process's share of the made trials; returns what `look` sees before it.
+
+    That is the whole gradient unless told otherwise.
+    """
     accelerator, found = run.accelerator, {}
     take_step = type(run.sharding).step
 
     def recording():
-        found.update(whole_gradients(run))
+        found.update((look or whole_gradients)(run))
         return take_step(run.sharding)
 
     run.sharding.step = recording
@@ -113,6 +120,14 @@ def whole_gradients(run):
 
         return {name: safe_get_full_grad(p).clone() for name, p in named}
     return {name: (p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad).clone() for name, p in named}
+
+
+def gradient_dtypes(run):
+    """What gradients are kept in until the step: under ZeRO in DeepSpeed's buffers, which have no public name."""
+    if run.sharding.kind.startswith("zero"):
+        kept = run.sharding.scorer.optimizer.averaged_gradients.values()
+        return {str(tensor.dtype): True for tensors in kept for tensor in tensors}
+    return {str(p.grad.dtype): True for p in run.plain_scorer.parameters() if p.grad is not None}
 
 
 def weights_of(run):
@@ -157,17 +172,21 @@ def walk(folder, **settings):
         "num_processes": run.accelerator.num_processes,
         "skipped": stats["update/skipped"][0],
         "kl": stats.get("kl", (0.0, 1.0))[0],
+        "loss": finish(reduce_stats(run, stats))["loss"],
     }
 
 
 def lora(folder, **settings):
     """The walk with adapters on a base that was saved under a name."""
-    base = folder / "base"
+    return walk(folder, model_name_or_path=saved_base(folder), use_peft=True, lora_r=4, **settings)
+
+
+def saved_base(folder):
     accelerator = start_processes(60)
     if accelerator.is_main_process:
-        small_policy().save(base)
+        small_policy().save(folder / "base")
     accelerator.wait_for_everyone()
-    return walk(folder, model_name_or_path=str(base), use_peft=True, lora_r=4, **settings)
+    return str(folder / "base")
 
 
 def built(place, settings, resume=None):
@@ -186,8 +205,15 @@ def made(folder, accelerator):
 def play(folder, **settings):
     """Three training steps in a world where one process wins at once and the other plays on; then the exam."""
     values = SMALL | {"tasks_per_step": 4, "max_turns": 4, "max_steps": 3, "max_new_tokens_per_turn": 6} | settings
-    result = train(Lopsided, policy=small_policy(), output_dir=str(folder / "run"), **values)
+    policy = None if "model_name_or_path" in settings else small_policy()
+    result = train(Lopsided, policy=policy, output_dir=str(folder / "run"), **values)
     return {"steps": result.steps, "interrupted": result.interrupted}
+
+
+def lora_play(folder):
+    """The play with adapters, a divergence from their base, and the two merged at the end."""
+    adapters = {"use_peft": True, "lora_r": 4, "merge_and_save": True, "beta": 0.3}
+    return play(folder, model_name_or_path=saved_base(folder), **adapters)
 
 
 def all_modes_walk(folder):
@@ -196,14 +222,15 @@ def all_modes_walk(folder):
 
 
 def masters(folder):
-    """A step of 1e-6 in bf16: what the optimizer steps on before and after, and the dtype of what computes."""
+    """A step of 1e-6 in bf16: what the optimizer steps on before and after, and the dtypes beside it."""
     run = built(made(folder / "run", start_processes(60)), SETTINGS | {"learning_rate": 1e-6})
     before = [tensor.clone() for tensor in stepped(run)]
-    update(run, 0)
+    gradients, _ = update(run, 0, gradient_dtypes)
     after = stepped(run)
     moved = max((new - old).abs().max().item() for new, old in zip(after, before, strict=True))
     steps = {name: str(p.dtype) for name, p in run.plain_scorer.named_parameters()}
-    return {"moved": moved, "dtype": str(after[0].dtype), "weights": sorted(set(steps.values()))}
+    weights = sorted(set(steps.values()))
+    return {"moved": moved, "dtype": str(after[0].dtype), "weights": weights, "gradients": sorted(gradients)}
 
 
 def stepped(run):
@@ -212,6 +239,20 @@ def stepped(run):
         return [master.detach() for master in run.sharding._masters()]
     parameters = [p for group in run.sharding.optimizer.param_groups for p in group["params"]]
     return [(p.to_local() if hasattr(p, "to_local") else p).detach() for p in parameters]
+
+
+SELF_PLAY = {"opponents": ["heads", "self=3"], "snapshot_every": 2, "snapshot_limit": 1, "memory": "none"}
+
+
+def population(folder):
+    """Games against own snapshots: four steps in one go, and two and two."""
+    values = SMALL | SELF_PLAY | {"tasks_per_step": 4, "max_turns": 3, "num_episodes": 1, "eval_tasks": 1}
+    for name, parts in (("straight", (4,)), ("halves", (2, 4))):
+        for steps in parts:
+            resume = "latest" if steps != parts[0] else None
+            run_settings = {"max_steps": steps, "save_steps": 2, "resume_from_checkpoint": resume}
+            train(Pennies, policy=small_policy(), output_dir=str(folder / name), **values, **run_settings)
+    return {"games": 4 * values["tasks_per_step"] * values["group_size"]}
 
 
 def late(folder):
@@ -227,11 +268,13 @@ SCENARIOS = {
     "critic": lambda folder: walk(folder, advantages="ppo", critic="separate"),
     "checkpointing": lambda folder: walk(folder, gradient_checkpointing=True),
     "play": play,
+    "lora_play": lora_play,
     "best": lambda folder: play(folder, eval_steps=1, load_best_model_at_end=True, metric_for_best_model="pass@1"),
     "lora": lora,
     "lora_checkpointing": lambda folder: lora(folder, gradient_checkpointing=True),
     "lora_kl": lambda folder: lora(folder, beta=0.3),
     "masters": masters,
+    "population": population,
     "late": late,
 }
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from launches import launch
+from launches import launch, needs_deepspeed
 
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer
@@ -33,6 +33,7 @@ def test_two_processes_share_the_tasks_and_say_what_one_says(model, tmp_path):
     assert len(found[0]["solved_at"]) == 7
 
 
+@needs_deepspeed
 @pytest.mark.slow
 def test_weights_that_the_launcher_shards_are_refused_in_one_sentence(model):
     status, text = launch("cpu_zero3", "recipes/evaluate.py", "--model_name_or_path", model, *FLAGS)

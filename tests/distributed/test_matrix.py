@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import pytest
 import torch
-from launches import CONFIGS, MODES, ROOT, act, alone, free_port, launch
+import yaml
+from launches import CONFIGS, MODES, ROOT, SCENARIOS, act, alone, free_port, launch, modes, needs_deepspeed
 from safetensors.torch import load_file
-from test_modes import close, same
+from test_modes import close, metrics, same
 
 from metarl_agents.training.checkpoint import list_checkpoints
 
@@ -83,17 +85,83 @@ def test_the_best_model_comes_back(mode, tmp_path):
     assert all(torch.equal(final[name], checkpoint[name]) for name in final)
 
 
-@pytest.mark.parametrize("mode", ["cpu_zero2", "cpu_zero3", "cpu_fsdp2"])
+@pytest.mark.parametrize("mode", MODES)
+def test_adapters_learn_in_play_and_are_merged(mode, tmp_path):
+    """Three real steps of unequal work; the two folders that remain are one model."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    result = act(mode, "lora_play", tmp_path)
+    assert result["steps"] == 3 and not result["interrupted"]
+    kl = [line["metrics"]["kl"] for line in metrics(tmp_path / "run")]
+    assert len(kl) == 3 and abs(kl[0]) < 1e-6 < max(kl), "adapters begin as the reference, and leave it"
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    ids = torch.arange(20, 60).view(2, 20)
+    with torch.no_grad():
+        before = base(input_ids=ids).logits
+        adapted = PeftModel.from_pretrained(base, tmp_path / "run").eval()(input_ids=ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "merged")(input_ids=ids).logits
+    assert torch.allclose(merged, adapted, atol=1e-4) and not torch.allclose(adapted, before, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", modes("cpu_zero2", "cpu_zero3", "cpu_fsdp2"))
 def test_bf16_keeps_weights_that_a_step_of_1e_6_moves(mode, tmp_path):
-    bf16 = {"ACCELERATE_USE_CPU": "true"}
-    tmp_path.mkdir(exist_ok=True)
-    status, output = launch(
-        mode, "--mixed_precision=bf16", ROOT / "tests/distributed/scenarios.py", "masters", tmp_path, **bf16
-    )
-    assert status == 0, output[-4000:]
-    result = json.loads((tmp_path / "result.json").read_text())
+    result = masters(mode, tmp_path, "--mixed_precision=bf16")
     assert result["dtype"] == "torch.float32" and 0 < result["moved"] < 3e-6
     assert result["weights"] == (["torch.bfloat16"] if "zero" in mode else ["torch.float32"])
+    assert result["gradients"] == ["torch.float32"]
+
+
+def masters(config, folder, *flags):
+    status, output = launch(config, *flags, SCENARIOS, "masters", folder, ACCELERATE_USE_CPU="true")
+    assert status == 0, output[-4000:]
+    return json.loads((folder / "result.json").read_text())
+
+
+AUTO = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "bf16": {"enabled": "auto"},
+}
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_deepspeed_file_full_of_auto_is_settled(stage, tmp_path):
+    """What people bring from elsewhere; gradients add up in fp32 even so, though the file does not ask for it."""
+    zero = {"stage": stage, "offload_optimizer": {"device": "none"}, "offload_param": {"device": "none"}}
+    sizes = ["reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"]
+    zero |= dict.fromkeys(sizes[: 1 if stage == 2 else 3], "auto")
+    (tmp_path / "zero.json").write_text(json.dumps(AUTO | {"zero_optimization": zero}))
+    settings = yaml.safe_load((CONFIGS / f"cpu_zero{stage}.yaml").read_text())
+    # Beside such a file accelerate allows no word of what it may settle.
+    settings["deepspeed_config"] = {"deepspeed_config_file": str(tmp_path / "zero.json"), "zero3_init_flag": False}
+    settings.pop("mixed_precision")
+    (tmp_path / "launch.yaml").write_text(yaml.safe_dump(settings))
+    result = masters(tmp_path / "launch.yaml", tmp_path, "--mixed_precision=bf16")
+    assert result["dtype"] == "torch.float32" and 0 < result["moved"] < 3e-6
+    assert result["weights"] == ["torch.bfloat16"] and result["gradients"] == ["torch.float32"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_population_is_one_pool_for_all_processes(mode, tmp_path):
+    """Every game of every process is in its record, its snapshots are whole models, and a resumed run meets the same."""
+    from transformers import AutoModelForCausalLM
+
+    games = act(mode, "population", tmp_path)["games"]
+    states = []
+    for name in ("straight", "halves"):
+        state = json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text())["population"]
+        assert sum(sum(counts) for _, _, _, *counts in state["results"]) == games
+        assert [member["name"] for member in state["members"]] == ["heads", "snapshot-4"]
+        states.append(state)
+    assert states[0] == states[1]
+    snapshot = AutoModelForCausalLM.from_pretrained(tmp_path / "straight" / "population" / "snapshot-4")
+    last = load_file(tmp_path / "straight" / "model.safetensors")
+    for key, tensor in snapshot.state_dict().items():
+        assert key not in last or torch.equal(tensor, last[key]), key
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -128,6 +196,7 @@ def kill_after_step(step, mode, folder):
     assert list_checkpoints(folder), "the run never saved"
 
 
+@needs_deepspeed
 def test_a_checkpoint_of_other_processes_is_one_sentence(tmp_path):
     run = tmp_path / "run"
     quick = [*QUICK, "--max_steps", 1, "--output_dir", run]
@@ -137,6 +206,21 @@ def test_a_checkpoint_of_other_processes_is_one_sentence(tmp_path):
         status, output = launch(mode, RECIPE, *command)
         assert status != 0 and output.count("CheckpointError: ") == 1, output[-3000:]
         assert "resume with the" in output
+
+
+@pytest.mark.parametrize("mode", modes("cpu", "cpu_zero3"))
+def test_two_machines_meet_by_the_command_of_the_scaling_guide(mode, tmp_path):
+    """Two launchers on one machine, each with the number of its own; neither of them needs ssh or a hostfile."""
+    meeting = ["--num_machines", 2, "--main_process_ip", "127.0.0.1", "--main_process_port", free_port()]
+    meeting += ["--deepspeed_multinode_launcher", "standard"]
+    recipe = [RECIPE, *QUICK, "--max_steps", 1, "--output_dir", tmp_path / "run"]
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(lambda rank: launch(mode, *meeting, "--machine_rank", rank, *recipe), (0, 1)))
+    for status, output in ends:
+        assert status == 0, output[-4000:]
+    assert ["pass@1" in output for _, output in ends] == [True, False], "the first process of all speaks"
+    loaded = load_file(tmp_path / "run" / "model.safetensors")
+    assert loaded and (tmp_path / "run" / "checkpoint-1").is_dir()
 
 
 def test_the_watchdog_names_the_process_that_is_waited_for(tmp_path):

@@ -15,16 +15,20 @@ KINDS = {"cpu": "whole", "cpu_zero2": "zero2", "cpu_zero3": "zero3", "cpu_fsdp2"
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
     folder = tmp_path_factory.mktemp("single")
-    assert alone("walk", folder)["num_processes"] == 1
-    return folder
+    result = alone("walk", folder)
+    assert result["num_processes"] == 1
+    return folder, result["loss"]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_two_processes_do_what_one_does(mode, single, tmp_path):
+    single, loss = single
     result = act(mode, "walk_and_play", tmp_path)
     assert result["kind"] == KINDS[mode] and result["num_processes"] == 2
     # One process's groups all won in turn 1 and gave it nothing to learn from; the gradient is the other's alone.
     assert result["skipped"] == 0
+    # The loss that is logged is that of all processes together, whatever their number.
+    assert abs(loss) > 1e-3 and result["loss"] == pytest.approx(loss, rel=1e-4)
     close(tmp_path / "walk", single, "gradient", 1e-5)
     close(tmp_path / "walk", single, "first", 1e-5)
     same(tmp_path / "walk", "weights", "resumed")

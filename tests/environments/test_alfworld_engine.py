@@ -267,14 +267,15 @@ def test_our_rules_are_those_of_the_installed_package():
 
 
 def test_it_is_fast():
-    best = 0.0
-    for seed in range(4):
+    steps = seconds = 0
+    for seed in range(8):
         game, _ = draw_game(seed, split="train", tasks=ALL, size="full", rules="own")
         play, rng = Game(read_script(game)), random.Random(seed)
         play.restart()
-        start = time.perf_counter()
+        # Time of this process alone, so that a crowded machine does not fail.
+        start = time.process_time()
         for _ in range(200):
             play.play(rng.choice(play.admissible))
-        best = max(best, 200 / (time.perf_counter() - start))
-    print(f"ALFWorld: {best:.0f} steps a second in a full-size room, first visit")
-    assert best > 100  # it does over 1000 on an idle core; a crowded machine must not fail
+        steps, seconds = steps + 200, seconds + time.process_time() - start
+    print(f"ALFWorld: {steps / seconds:.0f} steps a second of CPU time in full-size rooms, first visits")
+    assert steps / seconds > 500

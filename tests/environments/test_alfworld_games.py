@@ -196,7 +196,7 @@ def starts(env, count):
 
 def test_saved_games_are_played_in_the_order_of_their_paths(data):
     env = ALFWorld(data_dir=str(data), tasks="all")
-    assert env.num_games == 12
+    assert env.num_tasks("train") == 12
     for seed, path in enumerate(paths(data)):
         observation, _ = env.reset(seed=seed)
         goal = json.loads((path.parent / "traj_data.json").read_text())["pddl_params"]["object_target"].lower()
@@ -210,8 +210,8 @@ def test_saved_games_are_played_in_the_order_of_their_paths(data):
 
 def test_task_types_and_splits_are_chosen(data):
     seen = of_type(data, "pick", "look", "clean", "heat")
-    assert ALFWorld(data_dir=str(data)).num_games == len(seen)
-    assert ALFWorld(data_dir=str(data), tasks="out_of_distribution").num_games == 12 - len(seen)
+    assert ALFWorld(data_dir=str(data)).num_tasks("train") == len(seen)
+    assert ALFWorld(data_dir=str(data), tasks="out_of_distribution").num_tasks("train") == 12 - len(seen)
     unseen = ALFWorld(data_dir=str(data), tasks="all", split="valid_unseen")
     assert not set(starts(unseen, 12)) & set(starts(ALFWorld(data_dir=str(data), tasks="all"), 12))
     with pytest.raises(ConfigError, match="No playable game of the task types pick, look, clean, heat lies in"):
@@ -220,12 +220,12 @@ def test_task_types_and_splits_are_chosen(data):
 
 def test_the_environment_variable_leads_to_the_data_where_there_is_some(data, monkeypatch, tmp_path):
     monkeypatch.setenv("ALFWORLD_DATA", str(data))
-    assert ALFWorld(tasks="all").num_games == 12
-    assert ALFWorld(tasks="all", source="generated").num_games is None
+    assert ALFWorld(tasks="all").num_tasks("train") == 12
+    assert ALFWorld(tasks="all", source="generated").num_tasks("train") is None
     (tmp_path / "empty").mkdir()
     for value in (str(tmp_path / "empty"), "/nowhere", ""):
         monkeypatch.setenv("ALFWORLD_DATA", value)
-        assert ALFWorld().num_games is None
+        assert ALFWorld().num_tasks("train") is None
         with pytest.raises(ConfigError, match='`source` is "data", but `.ALFWORLD_DATA` leads to no games'):
             ALFWorld(source="data")
 
@@ -238,7 +238,7 @@ def test_what_everyone_skips_is_skipped_without_a_word(data, recwarn):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"solvable": value}))
     gone = {first.parent.parent, second.parent.parent}
     left = [path for path in paths(data) if path.parent.parent not in gone and "-b-" not in str(path)]
-    assert ALFWorld(data_dir=str(data), tasks="all").num_games == len(left) - 2
+    assert ALFWorld(data_dir=str(data), tasks="all").num_tasks("train") == len(left) - 2
     assert len(recwarn) == 0
 
 
@@ -273,7 +273,7 @@ def test_a_broken_file_is_named_and_the_rest_goes_on(data, breaks, complaint):
     assert [str(broken.parent) in str(warning.message) for warning in caught] == [True]
     assert "\n" not in str(caught[0].message)
     del expected[2]
-    assert env.num_games == 11 and starts(env, 11) == expected
+    assert env.num_tasks("train") == 11 and starts(env, 11) == expected
 
 
 @pytest.mark.parametrize(

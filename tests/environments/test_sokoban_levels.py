@@ -85,6 +85,29 @@ def test_surroundings_become_walls_and_are_cut_off():
     assert xsb_text(only("#########\n#@$.    #\n#########")) == "#########\n#@$.    #\n#########"
 
 
+@pytest.mark.parametrize(
+    "title", ["...", "***", "# Level 1", "# 1", "#1: easy", "#Alley\n...", "  # by $", "$$$ hard $$$"]
+)
+def test_a_title_may_touch_its_level(title):
+    text = f"{HOOK}\n\n{title}\n{ALLEY}\n\n{title}\n\n{PAIR}\n...\n"
+    rooms, faults = parse_levels(text)
+    assert faults == [] and [xsb_text(room) for room in rooms] == [HOOK, ALLEY, PAIR]
+    # A broken level is counted without the titles, and found on the line of its first row.
+    broken = f"# 1\n\n{title}\n#####\n#@$ #\n#####\n"
+    first = broken.split("\n").index("#####") + 1
+    assert fault(broken) == f"level 1 (line {first}) has unequal numbers of boxes (1) and targets (0)"
+
+
+def test_a_level_without_any_whole_wall_row_is_none():
+    assert parse_levels("# Level 1\n# Level 2\n...\n") == ((), [])
+    assert fault("####x\n#@$.#\n#####").startswith("level 1 (line 2) is not closed")
+
+
+@pytest.mark.parametrize("level", ["5#\n#@$.#\n5#", "#####|#@$.#|#####", "#####\n#pbo#\n#####"])
+def test_what_is_not_read_is_no_level_by_mistake(level):
+    assert parse_levels(level)[0] == ()
+
+
 def test_every_sign_on_a_target():
     room = only("######\n#+$ *#\n######")
     assert (room.player, sorted(room.boxes), sorted(room.layout.targets)) == (7, [8, 10], [7, 10])
@@ -144,7 +167,7 @@ def test_the_seed_picks_the_level(tmp_path):
     file = tmp_path / "rooms.xsb"
     file.write_text(COLLECTION, encoding="utf-8")
     env = Sokoban(levels=file)
-    for seed, level in enumerate((ALLEY, HOOK, PAIR) * 3, start=-3):
+    for seed, level in enumerate((ALLEY, HOOK, PAIR) * 3):
         env.reset(seed=seed)
         assert xsb_text(env._room) == level
     assert env.reset(seed=0)[0] == "0: # # # # # # #\n1: # P _ X _ O #\n2: # # # # # # #"
@@ -163,6 +186,14 @@ def test_a_byte_order_mark_does_no_harm(tmp_path):
     file = tmp_path / "rooms.xsb"
     file.write_text("\ufeff" + ALLEY, encoding="utf-8")
     assert len(read_levels(file)) == 1
+
+
+def test_an_author_in_latin_1_does_no_harm(tmp_path):
+    file = tmp_path / "rooms.xsb"
+    file.write_bytes(f"; by François\n{ALLEY}\n".encode("latin-1"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [xsb_text(room) for room in read_levels(file)] == [ALLEY]
 
 
 def test_levels_left_out_are_told_once_in_one_sentence(tmp_path):
@@ -201,6 +232,9 @@ def test_a_file_that_changes_is_read_again(tmp_path):
         (b"no level here\n", "holds no level that can be played. Give a text file"),
         (b"#####\n#@$ #\n#####\n", "can be played: level 1 (line 1) has unequal numbers of boxes (1) and targets (0)"),
         (b"\xff\xfe#\x00", "cannot be read: it is not UTF-8 text"),
+        (ALLEY.encode("utf-16"), "cannot be read: it is not UTF-8 text"),
+        (b"\xe9\x00" + ALLEY.encode(), "cannot be read: it is not UTF-8 text"),
+        (b"\xfe\xff" + ALLEY.encode(), "cannot be read: it is not UTF-8 text"),
         (None, "cannot be read: No such file or directory"),
     ],
 )

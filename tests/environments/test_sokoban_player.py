@@ -75,7 +75,7 @@ def test_haste_falls_for_the_same_trap_again_and_a_heeded_remark_keeps_it_away()
     assert traps > 10 and again > 0.8 * traps and saved > traps / 4
 
 
-def test_where_haste_would_push_onto_a_warned_cell_a_plan_takes_its_place():
+def test_where_haste_would_do_what_a_remark_warns_of_a_plan_takes_its_place():
     # Up is nearer to the target as the crow flies; behind the wall, where the box then stands, it is lost.
     room = position(".#  ", " @$ ", "    ", "####")
     rushed, planned = "down, right, up", "down, right, right"
@@ -83,10 +83,10 @@ def test_where_haste_would_push_onto_a_warned_cell_a_plan_takes_its_place():
     seen = compact_text(room)
     for remarks, heed, answer in (
         ([], 1, rushed),
-        (["avoid (1, 3)"], 1, planned),
-        (["be faster", "avoid (1, 3)"], 1, planned),
-        (["avoid (1, 3)"], 0, rushed),
-        (["avoid (4, 1)"], 1, rushed),
+        ([f"avoid {rushed}"], 1, planned),
+        (["be faster", f"avoid {rushed}"], 1, planned),
+        ([f"avoid {rushed}"], 0, rushed),
+        (["avoid down, right"], 1, rushed),
     ):
         player = hasty(heed=heed)
         player.start_episode(remarks, random.Random(0))

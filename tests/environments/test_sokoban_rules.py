@@ -16,6 +16,7 @@ from metarl_agents.environments.sokoban.generator import carve, draw_room, play_
 from metarl_agents.environments.sokoban.solver import Solver, Undecided, solver_of
 from metarl_agents.environments.sokoban.text import XSB, compact_text, paper_text, read_room, room_of, xsb_text
 from metarl_agents.errors import ConfigError
+from metarl_agents.rollout.tasks import TaskStream, evaluation_seeds
 
 DEFAULT = {"size": 6, "boxes": 2, "min_moves": 5, "max_moves": 21}
 
@@ -112,9 +113,18 @@ def test_golden_rooms():
     # Part of the promise that old results stay comparable.
     assert compact_text(draw(1)) == "Row 1: _ _ _ #\nRow 2: O X X _\nRow 3: O _ _ _\nRow 4: P _ _ _"
     texts = "\n\n".join(xsb_text(draw(seed)) for seed in range(100))
-    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "c9c325e24665f420"
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "afc0311da66c5c89"
     texts = "\n\n".join(xsb_text(draw(seed, size=8, boxes=3, min_moves=10)) for seed in range(10))
-    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "ed0d582a296a7812"
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "f32af0ee7a7957e7"
+
+
+@pytest.mark.parametrize("settings", [{}, {"boxes": 1, "min_moves": 10}, {"size": 5, "boxes": 1, "max_moves": 9}])
+def test_splits_never_share_walls_and_targets_however_few_rooms_there_are(settings):
+    trained = [seed for step in range(20) for seed in TaskStream(0, 16).take(step)]
+    seeds = {"train": trained, **{split: evaluation_seeds(split, 300) for split in ("validation", "test")}}
+    rooms = {split: {draw(seed, **settings).layout for seed in listed} for split, listed in seeds.items()}
+    assert not rooms["train"] & (rooms["validation"] | rooms["test"]) and not rooms["validation"] & rooms["test"]
+    assert all(len(found) > 10 for found in rooms.values())
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "4242"])
@@ -126,6 +136,17 @@ def test_rooms_are_the_same_in_another_process(hash_seed):
     env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONIOENCODING": "utf-8"}
     out = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout
     assert out.decode().strip() == "\n".join(Sokoban().reset(seed=seed)[0] for seed in range(60))
+
+
+def test_bounds_hold_in_one_environment_after_1000_restarts():
+    env = Sokoban(**DEFAULT)
+    for seed in range(1000):
+        env.reset(seed=seed)
+        env.step(("up", "left"))
+        env.restart()
+        moves = solver_of(env._start.layout).shortest(env._start)
+        assert DEFAULT["min_moves"] <= len(moves) <= DEFAULT["max_moves"]
+        assert env._room == env._start == draw(seed)
 
 
 def test_seeds_give_different_rooms_and_large_or_negative_ones_work():
@@ -208,7 +229,7 @@ def test_rooms_are_drawn_fast():
     rooms = [draw(seed) for seed in range(200)]
     mean = (time.perf_counter() - start) / len(rooms)
     print(f"\na 6x6 room with 2 boxes and exact bounds: {1000 * mean:.2f} ms on average")
-    assert mean < 0.5  # ten times the goal of 50 ms: a busy machine must not fail it
+    assert mean < 0.05
 
 
 # The solver.

@@ -2,9 +2,13 @@
 
 import random
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
 
+from metarl_agents.config import Config
 from metarl_agents.environments.tictactoe import TicTacToe
 from metarl_agents.environments.tictactoe.game import CELLS, EMPTY, LINES, TicTacToeGame, positions, winner
 from metarl_agents.environments.tictactoe.opponents import DEFAULT_POOL, ORDERS, find_opponent
@@ -13,6 +17,7 @@ from metarl_agents.envs import check_environment
 from metarl_agents.envs.games import Decision
 from metarl_agents.envs.games.exact import best_response, policy_values
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.training.population import Population
 from metarl_agents.types import Episode, Phase, Response, Turn
 
 GAME = TicTacToeGame()
@@ -261,3 +266,24 @@ def test_skill_and_heeding_help():
     assert seeing > blind + 0.2
     third, heeding = share_won(TicTacToePlayer(heed=0), 3), share_won(TicTacToePlayer(heed=1), 3)
     assert heeding > third + 0.03
+
+
+# The recipe's presets.
+
+
+@pytest.mark.parametrize("preset", ["tiny", "qwen3_4b"])
+def test_the_presets_deal_the_pool_evenly_so_that_seats_are_balanced_in_every_step(preset):
+    folder = Path(__file__).parents[2] / "recipes" / "configs" / "tictactoe"
+    config = Config.from_flat(yaml.safe_load((folder / f"{preset}.yaml").read_text(encoding="utf-8")))
+    assert config.population.is_on
+    settings = {"seed": 0, "group_size": config.trial.group_size, "seat_model": lambda member: None}
+    population = Population(config.population, TicTacToe(), **settings)
+    assert {member.name: member.weight for member in population.members} == DEFAULT_POOL
+    groups, met = config.trial.tasks_per_step, Counter()
+    for step in range(24):
+        dealt = [group[0] for group in population.deal(step, groups)]
+        assert sum(seat == 0 for _, seat in dealt) == groups / 2
+        met.update(name for name, _ in dealt)
+    total = sum(DEFAULT_POOL.values())
+    assert all(abs(met[name] - 24 * groups * weight / total) <= 24 for name, weight in DEFAULT_POOL.items())
+    assert set(met) == set(DEFAULT_POOL)

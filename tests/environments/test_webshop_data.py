@@ -1,13 +1,11 @@
-"""WebShop's catalogues: generated ones are as hard as they say, files are read as far as they are whole."""
+"""WebShop's generated catalogues are as hard as they say, and what is not installed is named."""
 
 import builtins
 import itertools
-import json
 import re
 import subprocess
 import sys
 import types
-import warnings
 from collections import Counter
 
 import pytest
@@ -16,9 +14,7 @@ pytest.importorskip("bm25s", reason="needs the webshop extra")
 pytest.importorskip("rapidfuzz", reason="needs the webshop extra")
 
 from metarl_agents.environments.webshop import WebShop, vocabulary
-from metarl_agents.environments.webshop.catalogue import Records, read_price, read_products
-from metarl_agents.environments.webshop.chance import Chance
-from metarl_agents.environments.webshop.files import stream_array
+from metarl_agents.environments.webshop.catalogue import read_products
 from metarl_agents.environments.webshop.generate import PRESETS, generate, write_catalogue
 from metarl_agents.environments.webshop.goals import GoalList
 from metarl_agents.environments.webshop.scoring import Scorer
@@ -171,165 +167,6 @@ def test_option_values_are_distinct_even_to_the_loose_comparison_save_for_sizes_
     assert {axis for axis, *_ in confused} == {"size/clothes"} and len(confused) <= 3
 
 
-# Files.
-
-
-def folder_of(tmp_path, **files):
-    for name, content in files.items():
-        text = content if isinstance(content, str) else json.dumps(content)
-        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
-    return str(tmp_path)
-
-
-def record(asin, **changes):
-    values = {
-        "asin": asin,
-        "name": f"Lamp {asin}",
-        "query": "lamp",
-        "product_category": "Home › Lamps",
-        "pricing": "$5",
-    }
-    return {key: value for key, value in (values | changes).items() if value is not None}
-
-
-def known(*asins):
-    about = {"attributes": ["soft"], "instruction": "find me a lamp", "instruction_attributes": ["soft"]}
-    return dict.fromkeys(asins, about)
-
-
-def warned(call):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = call()
-    return result, [str(warning.message) for warning in caught]
-
-
-def test_records_are_normalised_as_webshop_does_it():
-    raw = [
-        record("B1", pricing="$1,012.50", small_description="one text", customization_options="", unknown_key=[{}]),
-        record("B1", name="a repeated asin"),
-        record(
-            "B2", pricing="", customization_options={"Color": [{"value": " Red/White "}, {"value": "X"}], "Size": None}
-        ),
-        record("nan"),
-        record("B00000000000", name="too long"),
-        record("B3", pricing="$10.00 - $20.00", query=" Table LAMP "),
-        record("B4", pricing=None, full_description=None),
-    ]
-    products = {p.asin: p for p in read_products(Records(raw), limit=None, seed=0, report=pytest.fail)}
-    assert list(products) == ["B1", "B2", "B3", "B4"]
-    one, two, three, four = products.values()
-    assert (one.price, one.price_tag, one.bullets, one.attributes) == (
-        1012.5,
-        "$1012.5",
-        ("one text",),
-        ("DUMMY_ATTR",),
-    )
-    assert (two.price, two.price_tag) == (100.0, "$100.0") == (four.price, four.price_tag)
-    assert two.options == {"color": ("red | white", "x")} and one.options == {}
-    assert 10 <= three.price < 20 and three.price_tag == "$10.0 to $20.0" and three.query == "table lamp"
-    assert three.path == {"Home", "Lamps"} and four.description == ""
-    assert (
-        read_price("$10 - $20", Chance(1)) == read_price("$10 - $20", Chance(1)) != read_price("$10 - $20", Chance(2))
-    )
-
-
-def test_only_the_first_records_are_read_and_skipped_ones_count():
-    raw = [record("B1"), record("B1"), record("B2"), record("B3")]
-    assert [p.asin for p in read_products(Records(raw), limit=3, seed=0, report=pytest.fail)] == ["B1", "B2"]
-
-
-@pytest.mark.parametrize(
-    ("bad", "complaint"),
-    [
-        (record("B1", name=None), "record 0 has no key 'name'"),
-        (record("B1", query=None), "record 0 has no key 'query'"),
-        (record("B1", pricing="ask us"), 'its price "ask us" holds no amount'),
-        (record("B1", pricing="$1.2.3"), "record 0 is malformed"),
-        (record("B1", pricing=7), "record 0 is malformed"),
-        (record("B1", customization_options=["red"]), "record 0 is malformed"),
-        (record("B1", customization_options={"Color": [{}]}), "record 0 has no key 'value'"),
-        (record("B1", small_description=[1]), "1 stands where a text is expected"),
-        ({}, "record 0 has no key 'asin'"),
-        ("text", "record 0 is malformed"),
-        (None, "record 0 is malformed"),
-    ],
-)
-def test_a_malformed_product_costs_itself_and_is_reported_with_its_file(tmp_path, bad, complaint):
-    folder = folder_of(tmp_path, items_shuffle=[bad, record("B2")], items_ins_v2=known("B1", "B2"))
-    env, said = warned(lambda: WebShop(data_dir=folder))
-    assert [product.asin for product in env._shop.products] == ["B2"]
-    assert len(said) == 1 and complaint in said[0] and "items_shuffle.json" in said[0] and "\n" not in said[0]
-
-
-@pytest.mark.parametrize("cut", [1, 30, 200, 301])
-def test_a_truncated_products_file_gives_what_is_whole(tmp_path, cut):
-    whole = json.dumps([record(f"B{number}") for number in range(6)])
-    folder = folder_of(tmp_path, items_shuffle=whole[:-cut], items_ins_v2=known(*(f"B{number}" for number in range(6))))
-    env, said = warned(lambda: WebShop(data_dir=folder))
-    count = whole[:-cut].count("}")
-    assert len(env._shop.products) == count
-    assert len(said) == 1 and f"breaks off or is damaged after {count} products" in said[0]
-
-
-def test_a_long_list_is_read_piece_by_piece(tmp_path):
-    values = [{"text": "x" * (number % 977), "number": number} for number in range(6000)]
-    path = tmp_path / "list.json"
-    path.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    assert path.stat().st_size > 2**21
-    assert list(stream_array(path, pytest.fail)) == values
-    path.write_text(" [ ] ", encoding="utf-8")
-    assert list(stream_array(path, pytest.fail)) == []
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"a": 1}', "nonsense", "[}", "\x00"])
-def test_an_unreadable_products_file_is_named(tmp_path, content):
-    folder = folder_of(tmp_path, items_shuffle=content, items_ins_v2=known("B1"))
-    with pytest.raises(ConfigError, match=r"No product could be read from .*items_shuffle\.json"):
-        warned(lambda: WebShop(data_dir=folder))
-
-
-def test_a_broken_products_file_is_replaced_by_a_whole_one(tmp_path):
-    folder = folder_of(tmp_path, items_shuffle_1000="oops", items_shuffle=[record("B1")], items_ins_v2=known("B1"))
-    env, said = warned(lambda: WebShop(data_dir=folder))
-    assert len(env._shop.products) == 1 and len(said) == 1 and "items_shuffle_1000.json" in said[0]
-
-
-def test_bytes_that_are_no_text_are_reported(tmp_path):
-    folder = folder_of(tmp_path, items_ins_v2=known("B1"))
-    (tmp_path / "items_shuffle.json").write_bytes(b"\xff\xfe[")
-    with pytest.raises(ConfigError, match="No product could be read"):
-        warned(lambda: WebShop(data_dir=folder))
-
-
-def test_missing_files_cost_what_they_are_needed_for(tmp_path):
-    with pytest.raises(ConfigError, match=r"holds no items_shuffle\*\.json"):
-        WebShop(data_dir=str(tmp_path))
-    asked = {"B1": [{"instruction": "a lamp.", "instruction_attributes": ["soft"], "instruction_options": []}]}
-    folder = folder_of(tmp_path, items_shuffle=[record("B1")], items_human_ins=asked)
-    with pytest.raises(ConfigError, match=r"items_ins_v2\*\.json, but the goals come from it"):
-        WebShop(data_dir=folder)
-    env, said = warned(lambda: WebShop(data_dir=folder, goals="human", split="test"))
-    assert env.num_goals == 1 and env.reset(seed=0)[0].startswith("Instruction: a lamp, and price lower than ")
-    assert len(said) == 1 and "items_ins_v2" in said[0] and "scored by their pages alone" in said[0]
-
-
-@pytest.mark.parametrize("content", ["", "[1]", '{"B1": ', "null"])
-def test_broken_instructions_are_named_or_replaced_by_whole_ones(tmp_path, content):
-    folder = folder_of(tmp_path, items_shuffle=[record("B1")], items_ins_v2_1000=content)
-    with pytest.raises(ConfigError, match=r"items_ins_v2_1000\.json .*but the goals come from it"):
-        WebShop(data_dir=folder)
-    folder_of(tmp_path, items_ins_v2=known("B1"))
-    env, said = warned(lambda: WebShop(data_dir=folder))
-    assert env.num_goals == 1 and len(said) == 1 and "items_ins_v2_1000.json" in said[0]
-
-
-def test_products_without_any_instruction_are_no_shop(tmp_path):
-    folder = folder_of(tmp_path, items_shuffle=[record("B1")], items_ins_v2={})
-    with pytest.raises(ConfigError, match="give no goal of the kind `synthetic`"):
-        WebShop(data_dir=folder)
-
-
 # The extra.
 
 
@@ -370,3 +207,12 @@ def test_spacy_tags_nouns_where_it_is_asked_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ConfigError, match=re.escape('`nouns="spacy"` needs the package spacy')):
         Scorer(nouns="spacy")
+
+
+def test_spacy_without_its_model_is_one_sentence_with_the_way_to_get_it(monkeypatch):
+    def load(name):
+        raise OSError(f"[E050] Can't find model '{name}'.")
+
+    monkeypatch.setitem(sys.modules, "spacy", types.SimpleNamespace(load=load))
+    with pytest.raises(ConfigError, match=r"pip install spacy, then python -m spacy download en_core_web_sm\.$"):
+        WebShop(num_products=100, nouns="spacy")

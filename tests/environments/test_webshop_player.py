@@ -1,4 +1,4 @@
-"""WebShop's scripted player: it reads every kind of page, shops soundly, and gets better by looking and by heeding."""
+"""WebShop's scripted player and its oracle: pages are read, looking and heeding help, goals take the turns it says."""
 
 import random
 
@@ -12,6 +12,7 @@ from webshop_visits import SHOWN, play
 from metarl_agents.environments.webshop import WebShop
 from metarl_agents.environments.webshop.player import WebShopPlayer, names_to_avoid
 from metarl_agents.environments.webshop.reading import read_view, read_wish
+from metarl_agents.rollout.tasks import evaluation_seeds
 from metarl_agents.types import Episode
 
 
@@ -118,3 +119,29 @@ def test_the_player_buys_in_time_and_its_answers_are_always_readable():
             _, seen = play(env, env.player(), seed, rng)
             bought += read_view(seen[-1]).page == "over"
         assert bought >= 19
+
+
+@pytest.mark.parametrize(
+    ("settings", "turns"),
+    [
+        ({"preset": "tiny", "num_products": 768, "wording": "compact"}, 6),
+        ({"preset": "easy"}, 12),
+        ({"preset": "medium"}, 12),
+        ({"preset": "hard", "max_pieces": 15}, 12),
+    ],
+    ids=lambda value: value["preset"] if isinstance(value, dict) else "",
+)
+def test_test_goals_are_fulfilled_by_playing_as_many_turns_as_the_environment_says(settings, turns):
+    env = WebShop(**settings)
+    for seed in evaluation_seeds("test", 40):
+        env.reset(seed=seed)
+        goal, needed = env._visit.goal, env.min_turns()
+        found = [env._shop.products[place] for place in env._shop.search.find(goal.product.title.lower())]
+        page, place = divmod(found.index(goal.product), 10)
+        name = str(place + 1) if env._mode == "compact" else goal.product.asin.lower()
+        plan = [f"search[{goal.product.title}]", *["click[next >]"] * page, f"click[{name}]"]
+        plan += [f"click[{value}]" for _, value in goal.options] + ["click[buy now]"]
+        played = [env.step(env.parse_action(f"<action>{action}</action>")) for action in plan]
+        assert len(played) == needed <= turns
+        assert [step.terminated for step in played] == [False] * (needed - 1) + [True]
+        assert [step.reward for step in played] == [0.0] * (needed - 1) + [10.0]

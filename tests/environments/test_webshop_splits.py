@@ -51,6 +51,22 @@ def test_a_split_can_be_named_and_a_goal_has_a_seed():
         goal_of_seed(0, 1, None)
 
 
+def test_as_many_tasks_as_a_split_has_goals_and_all_of_them_different():
+    env = WebShop(num_products=100)
+    counts = [env.num_tasks(split) for split in ("train", "validation", "test")]
+    assert sum(counts) == env.num_goals and counts[1:] == [env.num_goals // 5, -(-env.num_goals // 5)]
+    for split in ("validation", "test"):
+        count, met = env.num_tasks(split), set()
+        for seed in evaluation_seeds(split, count + 3):
+            env.reset(seed=seed)
+            met.add(env._visit.goal.index)
+        assert met == set(split_goals(env.num_goals, split)) and len(met) == count
+    named = WebShop(num_products=100, split="test")
+    assert {named.num_tasks(split) for split in ("train", "validation", "test")} == {counts[2]}
+    with pytest.raises(ConfigError, match='`split` is "dev", but WebShop has train, validation and test'):
+        env.num_tasks("dev")
+
+
 @pytest.mark.parametrize(("price", "bounds"), [(9.99, {20, 30, 40}), (10.0, {30, 40, 50}), (965.0, {980, 990})])
 def test_bounds_are_the_larger_of_two_grid_values_above_the_price(price, bounds):
     assert {price_bound(price, Chance(number)) for number in range(200)} == bounds

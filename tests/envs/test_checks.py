@@ -415,3 +415,44 @@ class Maze(Guess):
 def test_where_listed_actions_lead_nowhere_the_player_shows_the_end():
     report = check_environment(Maze)
     assert report.episodes_ended == 1 and report.warnings == ()
+
+
+@pytest.mark.parametrize("key", ["success", "invalid", "draw"])
+def test_facts_that_are_neither_true_nor_false_are_named(key):
+    class Vague(Guess):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, info | {key: numpy.array([True, False])}
+
+    with pytest.raises(EnvironmentContractError, match=rf'info\["{key}"\] = array\(\[.*True or False is expected'):
+        check_environment(Vague)
+
+
+@pytest.mark.parametrize(
+    ("told", "fine"), [(None, True), (5, True), (numpy.int64(5), True), (0, False), (True, False), (2.5, False)]
+)
+def test_the_number_of_tasks_is_a_whole_number_above_0_or_none(told, fine):
+    class Counted(Guess):
+        def num_tasks(self, split):
+            return told if split == "test" else None
+
+    if fine:
+        check_environment(Counted)
+        return
+    with pytest.raises(EnvironmentContractError, match=r'num_tasks\("test"\) returned'):
+        check_environment(Counted)
+
+
+@pytest.mark.parametrize("error", [OSError("stuck"), SystemExit(3)])
+def test_a_failing_close_is_a_warning_and_hides_no_broken_promise(error):
+    class Stuck(Guess):
+        def close(self):
+            raise error
+
+    class StuckAndSeedless(Stuck, Seedless):
+        pass
+
+    (warning,) = check_environment(Stuck).warnings
+    assert f"`close` raised {type(error).__name__}: {error}" in warning
+    with pytest.raises(EnvironmentContractError, match="does not accept the keyword `seed`"):
+        check_environment(StuckAndSeedless)

@@ -1,5 +1,6 @@
 """Names and addresses: what resolves, and what the refusals say."""
 
+import os
 import subprocess
 import sys
 
@@ -120,3 +121,75 @@ def test_listing_names_imports_no_environment():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+SCRIPT = """
+import sys
+from metarl_agents.config import TrialConfig
+from metarl_agents.envs.factory import environment_factory, environment_workers
+
+if __name__ == "__main__":
+    config = TrialConfig(env=sys.argv[1], env_workers=int(sys.argv[2]), env_timeout_s=None)
+    with environment_workers(environment_factory(config), config) as build:
+        print(build().reset(seed=5)[0])
+"""
+WORLD = """
+from metarl_agents.envs import Environment
+class World(Environment):
+    def reset(self, *, seed):
+        return f"task {seed}", {}
+"""
+
+
+def run_script(folder, address, workers=0):
+    """Run a script that lies in another folder than the current one, `folder`, as recipes do."""
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "script.py").write_text(SCRIPT)
+    here = folder / "here"
+    here.mkdir()
+    (here / "own_world_here.py").write_text(WORLD)
+    (here / "own_package_here").mkdir()
+    (here / "own_package_here" / "worlds.py").write_text(WORLD)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, str(folder / "scripts" / "script.py"), address, str(workers)]
+    return subprocess.run(words, cwd=here, env=bare, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "workers"),
+    [("own_world_here:World", 0), ("own_package_here.worlds:World", 0), ("own_world_here:World", 1)],
+)
+def test_a_script_elsewhere_finds_a_module_of_the_current_folder(tmp_path, address, workers):
+    done = run_script(tmp_path, address, workers)
+    assert (done.returncode, done.stdout) == (0, "task 5\n"), done.stderr
+
+
+def test_what_the_current_folder_lacks_is_still_missing_there(tmp_path):
+    done = run_script(tmp_path, "own_package_here.wrlds:World")
+    assert done.returncode != 0 and 'There is no module "own_package_here.wrlds"' in done.stderr
+
+
+def test_the_path_stays_as_it_is_where_the_current_folder_has_no_such_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    for address in ("no_such_module_here:World", "metarl_agents.no_such_part:World"):
+        with pytest.raises(ConfigError, match="There is no module"):
+            resolve(address)
+    assert sys.path == before
+
+
+def test_a_module_that_registers_an_id_of_gymnasium_is_found_in_the_current_folder(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_ids_here.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.toy_text import FrozenLakeEnv\n"
+        "gymnasium.register('OwnLake-v0', entry_point=FrozenLakeEnv)\n"
+    )
+    try:
+        lake = make("gymnasium:own_ids_here:OwnLake-v0", render_mode="ansi")
+        assert "red:S" in lake.reset(seed=0)[0]
+    finally:
+        sys.modules.pop("own_ids_here", None)

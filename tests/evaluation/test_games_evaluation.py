@@ -3,15 +3,16 @@
 import json
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from metarl_agents.config import TrialConfig
+from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.envs.factory import environment_factory
-from metarl_agents.envs.games import HumanOpponent, PolicyOpponent, uniform
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult
-from metarl_agents.evaluation.game_values import Exact, exact_values, facing, least_payoff, role_values, safe_player
+from metarl_agents.evaluation.game_values import Exact, facing
 from metarl_agents.evaluation.games import (
     SMALLEST_GAP,
     exam_settings,
@@ -49,11 +50,11 @@ def row(opponent="weak", seat=0, payoffs=(0.0,), endings=("drawn",), seed=0):
     return {"seed": seed, "opponent": opponent, "seat": seat, "payoffs": list(payoffs), "endings": list(endings)}
 
 
-def result_of(config, trials):
+def result_of(config, trials, make_env=None):
     facts = {"label": "policy", "env": config.env, "env_kwargs": config.env_kwargs, "num_episodes": config.num_episodes}
     facts |= {"max_turns": config.max_turns, "memory": "reflection", "sampling": "greedy", "split": "test"}
     return EvaluationResult.from_trials(
-        trials, meta=games_record(environment_factory(config), trials, config, 10), **facts
+        trials, meta=games_record(make_env or environment_factory(config), trials, config, 10), **facts
     )
 
 
@@ -103,6 +104,76 @@ def test_only_games_leave_a_record():
     assert games_record(environment_factory(doors), [played(doors, always("A"))], doors, 10) == {}
 
 
+class Fragile(MatrixGame):
+    """Cannot be dealt in tasks of odd seeds."""
+
+    def deal(self, *, seed=None):
+        if (self.seed if seed is None else seed) % 2:
+            raise OSError("the table fell over")
+        super().deal(seed=seed)
+
+
+FRAGILE = partial(Fragile, rounds=2, opponent="always_rock", wording="compact")
+
+
+def begun(make_env, config, seed, say):
+    runner = TrialRunner(make_env, seed, 0, config)
+    while not runner.done:
+        runner.receive((), Response((), "<remark>go on</remark>" if runner.reflecting else say))
+    return runner.trial
+
+
+def test_games_that_crash_before_they_begin_are_failures_and_stay_in_the_denominator():
+    trials = [begun(FRAGILE, ROCK, seed, "<action>paper</action>") for seed in range(8)]
+    assert [trial.crashed for trial in trials] == [False, True] * 4 and trials[1].opponent is None
+    result = result_of(ROCK, trials, FRAGILE)
+    assert result.meta["games"]["rows"][5] == {
+        "seed": 5,
+        "opponent": "always_rock",
+        "seat": FRAGILE().seating.of(5)[1],
+        "payoffs": [0.0] * 3,
+        "endings": ["unfinished"] * 3,
+    }
+    summary = examine_games(result, ROCK)["summary"]
+    shares = [(found["n"], found["won"], found["payoff"].mean) for found in summary[0]["episodes"]]
+    assert shares == [(8, 0.5, 0.0)] * 3
+    assert [part["n"] for part in summary if part["opponent"]] == [4, 4]
+
+
+def test_games_that_all_crash_are_all_lost():
+    trials = [begun(FRAGILE, ROCK, seed, "") for seed in (1, 3)]
+    games = examine_games(result_of(ROCK, trials, FRAGILE), ROCK)
+    assert [found["n"] for found in games["summary"][0]["episodes"]] == [2, 2, 2]
+    assert games["summary"][0]["episodes"][2]["payoff"].mean == -2.0
+
+
+def test_a_game_that_crashes_between_episodes_keeps_those_before_and_loses_those_after():
+    class Once(MatrixGame):
+        def restart(self):
+            raise OSError("the table fell over")
+
+    make_env = partial(Once, rounds=2, opponent="always_rock", wording="compact")
+    trial = begun(make_env, ROCK, 2, "<action>paper</action>")
+    (kept,) = result_of(ROCK, [trial], make_env).meta["games"]["rows"]
+    assert kept["endings"] == ["won", "unfinished", "unfinished"] and kept["payoffs"][0] == 2.0
+
+
+def test_a_trial_that_ended_with_its_success_has_no_further_games():
+    config = replace(ROCK, stop_on_success=True)
+    (kept,) = result_of(config, [played(config, always("paper"))]).meta["games"]["rows"]
+    assert kept["endings"] == ["won"]
+
+
+def test_crashes_of_what_is_no_game_or_cannot_be_built_leave_no_record():
+    def broken():
+        raise OSError("no table")
+
+    doors = replace(KUHN, env="two_doors", env_kwargs={})
+    crashed = begun(broken, doors, 1, "")
+    assert crashed.crashed and games_record(broken, [crashed], doors, 10) == {}
+    assert games_record(environment_factory(doors), [crashed], doors, 10) == {}
+
+
 # Settings.
 
 
@@ -119,69 +190,33 @@ def test_a_game_is_examined_in_all_its_episodes_and_against_whom_one_likes():
         exam_settings(config, ["agressive"])
 
 
-# Floor and ceiling.
+def test_weights_say_how_often_an_opponent_is_met_in_an_examination():
+    examined = exam_settings(KUHN, ["aggressive=3", "cfr"])
+    assert examined.env_kwargs == {"opponents": ["aggressive", "cfr"], "weights": [3.0, 1.0]}
+    assert exam_settings(KUHN, ["aggressive=3"]).env_kwargs == {"opponents": ["aggressive"]}
+    with pytest.raises(ConfigError, match="weight 0"):
+        exam_settings(KUHN, ["aggressive=0"])
 
 
-def test_with_a_replayed_deal_the_ceiling_knows_the_deal_and_with_new_deals_it_does_not():
-    roles = [("conservative", 0), ("aggressive", 1)]
-    replayed = role_values(KUHN, roles)
-    redrawn = role_values(replace(KUHN, env_kwargs={"redraw_deal": True}), roles)
-    # Who bets with K alone gives up J and Q to a bet: of six deals four win a chip, and two lose one to the K.
-    assert replayed["conservative", 0].ceiling == pytest.approx(1 / 3)
-    assert redrawn["conservative", 0].ceiling == pytest.approx(1 / 6)
-    for role in roles:
-        assert replayed[role].floor == redrawn[role].floor < redrawn[role].ceiling < replayed[role].ceiling
+def test_nobody_meets_itself_in_an_examination_and_models_only_where_somebody_seats_them():
+    with pytest.raises(ConfigError, match="`self`, but nobody is trained"):
+        exam_settings(KUHN, ["self", "cfr"], models=True)
+    with pytest.raises(ConfigError, match="seats no models"):
+        exam_settings(KUHN, ["model:runs/x"])
+    assert exam_settings(KUHN, ["model:runs/x=2", "cfr"], models=True).env_kwargs == {"opponents": ["cfr"]}
+    assert exam_settings(KUHN, ["model:runs/x"], models=True).env_kwargs == {}
 
 
-def test_equilibrium_play_never_earns_less_than_its_value_and_nothing_is_to_be_had_from_it():
-    names = ["random", "conservative", "aggressive", "intermediate", "equilibrium"]
-    config = replace(KUHN, env_kwargs={"redraw_deal": True, "opponents": names})
-    values = role_values(config, [(name, seat) for name in names for seat in (0, 1)])
-    for (name, seat), value in values.items():
-        worth = (-1 / 18, 1 / 18)[seat]
-        assert value.floor > worth - 1e-9
-        assert value.gap > SMALLEST_GAP or name in ("equilibrium", "intermediate")
-        if name == "equilibrium":
-            assert value == pytest.approx((worth, worth))
+# Floor and ceiling are those of test_game_values.py.
 
 
-def test_every_habit_of_rock_paper_scissors_is_framed_by_nothing_and_a_win_in_every_round():
-    config = replace(ROCK, env_kwargs={"rounds": 3})
-    roles = [(opponent.name, seat) for opponent in environment_factory(config)().seating.opponents for seat in (0, 1)]
-    values = role_values(config, roles)
-    assert set(values) == set(roles) and set(values.values()) == {Exact(0.0, 3.0)}
-
-
-def test_perfect_play_leaves_nothing_of_a_preference_to_exploit():
-    (value,) = role_values(BOARD, [("prefers_edges", 0)]).values()
-    assert value == Exact(1.0, 1.0)
-
-
-def test_a_search_is_framed_by_the_average_of_several_searches():
-    config = replace(BOARD, env_kwargs={"opponent": "mcts_2"})
-    (value,) = role_values(config, [("mcts_2", 1)]).values()
-    assert 0 < value.floor < value.ceiling <= 1
-
-
-def test_whoever_does_not_tell_its_probabilities_has_no_frame():
-    env = environment_factory(KUHN)()
-    assert exact_values(env, HumanOpponent(), 0, safe_player(KUHN)) is None
-    assert role_values(replace(KUHN, env="two_doors", env_kwargs={}), [("somebody", 0)]) == {}
-
-
-def test_a_game_too_large_to_be_walked_has_no_frame(monkeypatch):
-    monkeypatch.setattr("metarl_agents.evaluation.game_values._LARGEST_WALK", 50)
-    env = environment_factory(BOARD)()
-    assert (
-        exact_values(env, PolicyOpponent("any", lambda decision: uniform(decision.legal)), 0, safe_player(BOARD))
-        is None
+def test_a_habit_that_remembers_too_much_has_no_frame_and_the_table_says_why(monkeypatch):
+    monkeypatch.setattr("metarl_agents.environments.matrix_game.equilibrium._MOST_MEMORIES", 5)
+    config = replace(ROCK, env_kwargs={"rounds": 4, "opponent": "beat_frequent"})
+    games = examine_games(result_of(config, [played(config, always("paper"), seed) for seed in range(2)]), config)
+    assert games["exact"] == [] and "without floor and ceiling: beat_frequent (the game is too large" in (
+        format_games(games).replace("\n  ", " ")
     )
-    assert least_payoff(env.game, 0) is None
-
-
-def test_the_least_payoff_is_the_worst_end_of_a_play():
-    for config, least in ((KUHN, -2), (ROCK, -2), (BOARD, -1)):
-        assert [least_payoff(environment_factory(config)().game, seat) for seat in (0, 1)] == [least, least]
 
 
 # Statistics.
@@ -255,7 +290,7 @@ def test_a_player_who_learns_the_habit_goes_from_floor_to_ceiling_in_the_table_a
     assert {(one["opponent"], one["seat"]) for one in kept["rows"]} == {("always_rock", 0), ("always_rock", 1)}
     assert format_games(kept) == format_games(games), "what is read from a file prints the same"
     text = format_games(kept)
-    assert "episode 3  4" in text and "always_rock, first" in text and "all, second" in text
+    assert "episode 3  4" in text and "first seat, against" in text and "second seat, against" in text
     assert "+2.000 [+2.000, +2.000]" in text and "100.0 [100.0, 100.0]" in text and "least that" not in text
     assert format_games(kept, markdown=True).startswith("| all games")
     json.dumps(kept)
@@ -265,13 +300,56 @@ def test_ten_episodes_are_shown_when_ten_are_played():
     config = replace(KUHN, num_episodes=10, env_kwargs={"opponent": "aggressive"})
     games = examine_games(result_of(config, [played(config, always("bet"), seed) for seed in range(3)]), config)
     text = format_games(games)
-    assert all(f"episode {number} " in text for number in range(1, 11)) and "won % ep. 10" in text
+    assert all(f"episode {number} " in text for number in range(1, 11))
+    for name in ("first", "second"):
+        (table,) = [block for block in text.split("\n\n") if block.startswith(f"{name} seat")]
+        assert len(table.splitlines()) == 2 + 2 * 10
+
+
+def test_each_opponent_and_seat_has_a_line_an_episode_with_draws_and_the_payoffs_interval():
+    rows = [row("a_name_of_20_letters", 1, [1.0, 0.0], ["won", "drawn"], seed) for seed in range(99)]
+    rows += [row("a_name_of_20_letters", 1, [-1.0, 0.0], ["lost", "drawn"], seed) for seed in range(99, 198)]
+    values = {("a_name_of_20_letters", 1): Exact(0.0, 1.0)}
+    exact = [{"opponent": "a_name_of_20_letters", "seat": 1, "floor": 0.0, "ceiling": 1.0}]
+    games = {"players": ["first", "second"], "exact": exact, "summary": summarise(rows, values)}
+    table = format_games(games).split("\n\n")[-2]
+    assert max(map(len, table.splitlines())) <= 100
+    _, _, *_, first, last = table.splitlines()
+    low, high = games["summary"][-1]["episodes"][0]["payoff"][1:]
+    assert first.split() == (
+        f"a_name_of_20_letters 198 1 50.0 0.0 +0.00 [{low:+.2f}, {high:+.2f}] +0.00 +1.00 0.0".split()
+    )
+    assert low < 0 < high and last.split() == ["198", "2", "0.0", "100.0", "+0.00", "[+0.00,", "+0.00]", "0.0"]
 
 
 def test_unfinished_plays_are_said_to_be_so():
     result = result_of(KUHN, [played(KUHN, lambda legal, n: "no idea", seed) for seed in range(3)])
     text = format_games(examine_games(result, KUHN))
     assert "it counts the least" in text and "-2.000" in text
+
+
+def test_stalling_a_long_game_counts_the_least_that_its_rules_tell():
+    config = replace(ROCK, max_turns=9, env_kwargs={"rounds": 6, "opponent": "tit_for_tat"})
+    games = examine_games(result_of(config, [played(config, always("nothing"))]), config)
+    assert games["summary"][0]["episodes"][0]["payoff"].mean == -6
+    assert "it counts the least that the game can pay" in format_games(games)
+    config = replace(config, env_kwargs={"rounds": 12, "game": "prisoners_dilemma", "opponent": "always_cooperate"})
+    begun = []
+
+    def stalls(legal, episode):
+        begun.append(episode)
+        return "<action>defect</action>" if begun.count(episode) < 5 else "hm"
+
+    games = examine_games(result_of(config, [played(config, stalls)]), config)
+    assert games["rows"][0]["payoffs"] == [20.0] * 3
+    assert games["summary"][0]["episodes"][0]["payoff"].mean == 0.0
+
+
+def test_no_least_is_claimed_where_it_is_not_known(monkeypatch):
+    monkeypatch.setattr("metarl_agents.evaluation.game_values._LARGEST_WALK", 50)
+    games = examine_games(result_of(BOARD, [played(BOARD, always("nothing"))]), BOARD)
+    text = format_games(games)
+    assert "least that the game" not in text and "it counts what it had earned" in text
 
 
 def test_results_of_other_environments_have_no_games_block():

@@ -30,6 +30,21 @@ def test_an_unknown_target_is_named_before_a_weight_is_read(tmp_path, make_polic
         check_lora_targets(lora(lora_target_modules=["xyzzy"]))
 
 
+def test_an_unknown_target_of_a_model_that_could_not_be_asked_before_loading_is_named_then(make_policy):
+    """A GGUF file's modules are known once it is read; peft passes over a name of which another one fits."""
+    targets = lora(model_name_or_path="some/folder/model.gguf", lora_target_modules=["v_proj", "q_porj"])
+    check_lora_targets(targets)
+    policy = make_policy()
+    with pytest.raises(ConfigError, match="names q_porj, but .* Did you mean q_proj?"):
+        add_adapters(policy, targets)
+    assert not hasattr(policy.model, "peft_config")
+    add_adapters(policy, lora(lora_target_modules=["v_proj", "self_attn.q_proj"]))
+    adapted = {
+        name.split(".lora_")[0].rpartition(".")[2] for name, p in policy.model.named_parameters() if p.requires_grad
+    }
+    assert adapted == {"v_proj", "q_proj"}
+
+
 @pytest.fixture
 def adapted(tmp_path, make_policy):
     """A policy with trained adapters on a base that was saved, and its folder."""

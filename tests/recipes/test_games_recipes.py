@@ -131,7 +131,13 @@ def test_an_evaluation_prints_the_games_block_and_keeps_opponent_seat_and_payoff
     flags |= {"env_kwargs": "{rounds: 2}"} if env == "matrix_game" else {}
     assert call(monkeypatch, recipe("evaluate"), flags) == 0
     text = capsys.readouterr().out
-    assert f"{other}, first" in text and "all, second" in text and "episode 3" in text and "floor" in text
+    assert (
+        other in text
+        and "first seat, against" in text
+        and "second seat, against" in text
+        and "episode 3" in text
+        and "floor" in text
+    )
     games = EvaluationResult.from_json(tmp_path / "result.json").meta["games"]
     assert {row["opponent"] for row in games["rows"]} == {other} and games["summary"][0]["n"] == 4
     assert {(value["opponent"], value["seat"]) for value in games["exact"]} == {(other, 0), (other, 1)}

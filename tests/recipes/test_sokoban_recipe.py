@@ -63,8 +63,8 @@ def test_the_tiny_preset_speaks_briefly_so_that_a_cpu_can_follow():
     assert max(page for page, _ in plays + notes) <= config.sampling.max_prompt_tokens
     # Half of the limit is free of length penalty.
     assert max(answer for _, answer in plays + notes) <= config.sampling.max_new_tokens_per_turn / 2
-    # The second retry has read both remarks, each with the cell that it warns of.
-    assert any(SPEAKER.decode(page).count(": avoid (") == 2 for page, _, _ in seen)
+    # The second retry has read both remarks, each with the moves that it warns of.
+    assert any(SPEAKER.decode(page).count(": avoid ") == 2 for page, _, _ in seen)
 
 
 def test_in_the_tiny_preset_only_who_heeds_its_remarks_gets_far():

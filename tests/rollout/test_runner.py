@@ -16,9 +16,13 @@
 14. Draws are draws; the game's own limit is out of turns.
 """
 
+import itertools
 import threading
+import time
+from dataclasses import replace
 from functools import partial
 
+import numpy
 import pytest
 from rollout_worlds import Stairs
 
@@ -304,8 +308,6 @@ def test_10_a_failing_restart_does_not_undo_a_success(play):
 
 
 def test_10_an_action_that_cannot_be_printed_is_an_environments_failure(play):
-    from dataclasses import replace
-
     class Mute(Stairs):
         wording = replace(Stairs.wording, show_action=lambda action: {}[action])
 
@@ -349,6 +351,129 @@ def test_10_outside_the_main_thread_a_hang_is_stopped_by_a_worker_process(play):
     thread.join(timeout=120)
     assert [outcomes(trial) for trial in found] == [[Outcome.SUCCESS], [Outcome.CRASHED]]
     assert "did not answer within 1 s" in found[1].error
+
+
+def test_10_a_close_that_exits_ends_nothing(play):
+    class Leaving(Stairs):
+        def close(self):
+            raise SystemExit(3)
+
+    trials, _ = play(lambda page: act("win")[0], Leaving, seeds=[7, 8])
+    assert [outcomes(trial) for trial in trials] == [[Outcome.SUCCESS]] * 2 and not any(t.crashed for t in trials)
+
+
+@pytest.mark.parametrize("key", ["success", "invalid", "draw"])
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_10_a_fact_that_is_neither_true_nor_false_ends_its_own_trial_only(play, key, method):
+    vague = numpy.array([True, False])
+
+    class Vague(Stairs):
+        def reset(self, *, seed):
+            observation, info = super().reset(seed=seed)
+            return observation, info | ({key: vague} if method == "reset" and seed == 8 else {})
+
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, info | ({key: vague} if self.seed == 8 else {})
+
+    trials, _ = play(lambda page: act("win")[0], Vague, seeds=[7, 8])
+    assert [outcomes(trial)[-1] for trial in trials] == [Outcome.SUCCESS, Outcome.CRASHED]
+    assert trials[1].error.startswith("ValueError: The truth value")
+
+
+def test_10_facts_of_numpy_count_as_pythons(play):
+    class Typed(Stairs):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, {name: numpy.array([value]) for name, value in info.items()}
+
+    trial, _ = play([*act("draw"), note("x"), *act("refused", "win")], Typed)
+    assert outcomes(trial) == [Outcome.DRAW, Outcome.SUCCESS] and trial.episodes[1].turns[0].invalid is True
+
+
+def shorten_badly(observation):
+    raise OSError("the summariser is down")
+
+
+BAD_WORDINGS = {
+    "shorten": (replace(Stairs.wording, shorten=shorten_badly, full_observations=0), "OSError: the summariser is down"),
+    "no function": (replace(Stairs.wording, shorten=None), "TypeError"),
+    "template": (replace(Stairs.wording, initial="{nothing}"), "KeyError: 'nothing'"),
+    "request": (replace(Stairs.wording, play_request=3), "TypeError"),
+    "window": (replace(Stairs.wording, history_turns=None), "TypeError"),
+    "half a window": (replace(Stairs.wording, history_turns=1.5), "TypeError"),
+    "surrogate": (replace(Stairs.wording, play_request="\ud83d"), "UnicodeEncodeError"),
+    "none": (None, "TypeError: `wording` is of type NoneType, not Wording"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_WORDINGS)
+def test_10_a_wording_that_fails_ends_its_own_trial_only(play, name):
+    bad, reason = BAD_WORDINGS[name]
+
+    made = itertools.count()
+
+    def make_env():
+        env = Stairs()
+        if next(made) == 1:
+            env.wording = bad
+        return env
+
+    trials, _ = play(lambda page: act("up" if "house 8" in page else "win")[0], make_env, seeds=[7, 8, 9])
+    assert [outcomes(trial)[-1] for trial in trials] == [Outcome.SUCCESS, Outcome.CRASHED, Outcome.SUCCESS]
+    assert trials[1].error.startswith(reason), trials[1].error
+
+
+def test_10_a_reflection_page_that_cannot_be_written_leaves_what_was_played_before(play):
+    class Worded(Stairs):
+        wording = replace(Stairs.wording, reflect_note="{nothing}")
+
+    trial, _ = play(act("lose"), Worded)
+    assert outcomes(trial) == [Outcome.FAILURE, Outcome.CRASHED] and trial.error == "KeyError: 'nothing'"
+    assert len(trial.episodes[0].turns) == 1 and trial.episodes[0].reflection is None
+
+
+@pytest.mark.parametrize("rules", [None, 3, ["a"]])
+def test_10_rules_that_are_no_text_are_an_environments_failure(play, rules):
+    class Ruled(Stairs):
+        def describe(self):
+            return rules
+
+    trial, _ = play([], Ruled)
+    assert outcomes(trial) == [Outcome.CRASHED] and "not str" in trial.error
+
+
+def test_10_a_hanging_wording_is_interrupted(play):
+    class Worded(Stairs):
+        wording = replace(Stairs.wording, shorten=lambda observation: time.sleep(30), full_observations=0)
+
+    trial, _ = play(act("up"), Worded, env_timeout_s=0.2)
+    assert outcomes(trial) == [Outcome.CRASHED] and "did not answer within 0.2 s" in trial.error
+
+
+def test_11_a_page_that_is_cut_to_fit_asks_nothing_of_the_wording_again(play):
+    seen = []
+
+    class Worded(Stairs):
+        wording = replace(Stairs.wording, shorten=lambda observation: seen.append(observation) or "~")
+
+    answers = act("one", "two", "three", "four", "win")
+    whole = play(answers, Worded, max_turns=5)[1].pages
+    assert seen and len(set(seen)) == len(seen)
+    seen.clear()
+    _, speaker = play(answers, Worded, max_turns=5, limit=len(whole[4]) - 1)
+    assert len(speaker.encoded) > len(speaker.pages) and len(set(seen)) == len(seen)
+
+
+def test_10_listed_actions_may_come_from_any_iterable(play):
+    class Listed(Stairs):
+        def step(self, action):
+            *result, info = super().step(action)
+            kinds = {"one": numpy.array(["up", "win"]), "two": (word for word in ("up", "win")), "three": None}
+            return *result, info | {"admissible_actions": kinds.get(action, [])}
+
+    _, speaker = play(act("one", "two", "three", "win"), Listed, max_turns=4)
+    assert ["Admissible actions:\nup\nwin" in page for page in speaker.pages] == [False, True, True, False]
 
 
 # ---- 11: long prompts ----------------------------------------------------------------------------------------

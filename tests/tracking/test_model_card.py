@@ -205,3 +205,26 @@ def test_cards_move_along_when_a_folder_is_replaced(tmp_path):
     (old / CARD_FILE).write_text("mine")
     keep_cards(old, new)
     assert (new / CARD_FILE).read_text() == "mine"
+
+
+def told_settings(card):
+    """The settings that the table of a card names, with their values."""
+    return dict(re.findall(r"^\| `(\w+)` \| `+ ?(.*?) ?`+ \|$", card, flags=re.MULTILINE))
+
+
+GAME_SETTINGS = ("opponents", "snapshot_every", "population_rule")
+GAME_SETTINGS += ("normalise_by_role", "stop_on_success", "length_penalty")
+
+
+def test_the_card_of_a_game_tells_whom_the_agent_met_and_how_it_was_compared():
+    settings = {"opponents": ["cfr=2", "self"], "snapshot_every": 5, "stop_on_success": False, "length_penalty": 2.0}
+    told = told_settings(render_card(facts(is_game=True, config=config(**settings))))
+    assert set(GAME_SETTINGS) <= set(told)
+    assert told["opponents"] == "['cfr=2', 'self']" and told["snapshot_every"] == "5"
+    assert told["stop_on_success"] == "False" and told["normalise_by_role"] == "True"
+
+
+def test_cards_of_other_environments_tell_such_settings_only_where_they_are_not_the_default():
+    assert not set(GAME_SETTINGS) & set(told_settings(render_card(facts())))
+    told = told_settings(render_card(facts(config=config(stop_on_success=False, length_penalty=0.5))))
+    assert set(GAME_SETTINGS) & set(told) == {"stop_on_success", "length_penalty"} and told["length_penalty"] == "0.5"

@@ -1,6 +1,7 @@
 """The card of a run: found facts, both results, and what training leaves beside the model."""
 
 import json
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -182,6 +183,47 @@ def test_a_card_says_the_same_of_an_environment_in_worker_processes(tmp_path):
     card = card_of(run)
     with environment_workers(run.make_env, TrialConfig(env_workers=1)) as run.make_env:
         assert card_of(run) == card and "mines" in card
+
+
+class Brittle(Env):
+    """Cannot be built any more, cannot be closed, or leaves the program; it counts what was."""
+
+    open = 0
+
+    def __init__(self, error=None):
+        if error is not None:
+            raise error
+        Brittle.open += 1
+
+    def close(self):
+        Brittle.open -= 1
+        raise SystemExit(4)
+
+
+@pytest.mark.parametrize("error", [None, OSError("the server is gone"), SystemExit(3)])
+def test_a_failing_environment_does_not_cost_the_card(tmp_path, error):
+    from metarl_agents.policy.loading import shipped_folder
+    from metarl_agents.training.card import card_facts
+
+    run = run_in(tmp_path / "run", make_env=partial(Brittle, error), loaded=str(shipped_folder("minesweeper_4x4")))
+    assert card_facts(run, {}, is_adapter=False).base == "the built-in tiny model minesweeper_4x4"
+    assert card_of(run) and Brittle.open == 0
+
+
+def test_an_environment_that_hangs_does_not_hold_up_the_card(tmp_path):
+    from metarl_agents.training.card import card_facts
+
+    run = run_in(tmp_path / "run", make_env=lambda: time.sleep(30), env_timeout_s=0.1)
+    started = time.monotonic()
+    assert card_facts(run, {}, is_adapter=False).base == "a small model made for this run"
+    assert time.monotonic() - started < 10
+
+
+def test_the_environment_that_is_asked_for_its_tiny_model_is_closed():
+    from metarl_agents.training.setup import build_policy
+
+    policy = build_policy(config(model_name_or_path="tiny"), Brittle)
+    assert policy is not None and Brittle.open == 0
 
 
 def train_doors(folder, **settings):

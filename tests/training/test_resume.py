@@ -122,12 +122,13 @@ run_cli(lambda: start({settings!r}))
 
 
 class Deadly(Coin):
-    """Sends its own process the signal KILL in step AFTER."""
+    """Sends its own process the signal KILL in step AFTER; takes SLOW seconds a step."""
 
     calls = 0
 
     def step(self, action):
         Deadly.calls += 1
+        time.sleep(float(os.environ.get("SLOW", "0")))
         if os.environ.get("KILL") and Deadly.calls == int(os.environ["AFTER"]):
             os.kill(os.getpid(), getattr(signal, os.environ["KILL"]))
         return super().step(action)
@@ -283,6 +284,43 @@ def test_latest_without_a_folder_takes_the_newest_run_of_the_same_name(tmp_path,
     assert first.output_dir.name.startswith("two_doors-") and first.output_dir != second.output_dir
     resumed = run_training_without_folder(max_steps=2, resume_from_checkpoint="latest")
     assert resumed.output_dir == second.output_dir and resumed.steps == 2
+
+
+def test_latest_never_takes_a_run_whose_name_only_begins_alike(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = run_training_without_folder(max_steps=1)
+    run_training_without_folder(max_steps=1, run_name="two_doors-wide")
+    assert run_training_without_folder(max_steps=2, resume_from_checkpoint="latest").output_dir == own.output_dir
+
+
+def test_checkpoints_newer_than_the_one_resumed_from_are_set_aside_and_written_anew(tmp_path):
+    settings = {"max_steps": 3, "save_steps": 1, "save_total_limit": 2}
+    folder = run_training(tmp_path / "run", **settings).output_dir
+    straight = load(folder).state_dict()
+    (folder / "checkpoint-3" / "model.safetensors").write_bytes(b"half")
+    run_training(folder, resume_from_checkpoint="latest", **settings)
+    assert [path.name for path in list_checkpoints(folder)] == ["checkpoint-2", "checkpoint-3"]
+    assert newest_whole(folder, pytest.fail).name == "checkpoint-3"
+    assert (folder / "abandoned-checkpoint-3" / "model.safetensors").read_bytes() == b"half"
+    assert same_weights(straight, load(folder).state_dict())
+    run_training(folder, resume_from_checkpoint=str(folder / "checkpoint-2"), **settings)
+    assert (folder / "abandoned-checkpoint-3-2").is_dir() and len(list_checkpoints(folder)) == 2
+
+
+def test_a_full_disk_costs_a_result_file_and_no_training(tmp_path, monkeypatch, capsys):
+    from metarl_agents.evaluation.results import EvaluationResult
+
+    def full(self, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(EvaluationResult, "to_json", full)
+    assert run_training(tmp_path / "run", max_steps=1).steps == 1
+    assert "after.json (No space left on device): going on without it." in capsys.readouterr().out
+
+
+def test_what_is_sampled_in_training_is_said_once(tmp_path, capsys):
+    run_training(tmp_path / "run", max_steps=2, temperature=0.9)
+    assert capsys.readouterr().out.count("Training draws: temperature 0.9") == 1
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
@@ -508,6 +546,42 @@ def test_a_second_signal_stops_at_once():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_the_resume_command_drops_what_it_says_anew(monkeypatch):
+    from metarl_agents.training.interrupt import StopRequest
+
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    old = ["--output_dir", "old", "--seed", "3", "--output_dir=older", "--resume_from_checkpoint", "latest"]
+    monkeypatch.setattr(sys, "argv", ["my run.py", *old, "--x", "a b"])
+    wanted = "python 'my run.py' --seed 3 --x 'a b' --output_dir new --resume_from_checkpoint latest"
+    assert StopRequest().resume_command(Path("new")) == wanted
+
+
+def test_a_run_whose_launcher_was_killed_saves_and_tells_the_launchers_command(tmp_path, settings, straight_run):
+    script, folder = tmp_path / "my_run.py", tmp_path / "run"
+    script.write_text(SCRIPT.format(here=str(Path(__file__).parent), settings=settings))
+    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--num_processes", "1", "--cpu"]
+    command = [*launcher, str(script), "--output_dir", str(folder), "--gamma_traj", "0.8"]
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"SLOW": "0.05"})
+    wait_for(lambda: list_checkpoints(folder))
+    process.terminate()
+    process.wait(60)
+    wait_for(lambda: "Resume with: " in (tmp_path / "log").read_text())
+    said = (tmp_path / "log").read_text().split("Resume with: ")[1].splitlines()[0]
+    words = shlex.split(said)
+    assert words[:5] == ["accelerate", "launch", "--num_processes", "1", "--cpu"] and words[5] == str(script)
+    assert len(list_checkpoints(folder)) < 6
+    subprocess.run([*launcher[:3], *words[1:]], check=True, capture_output=True, timeout=120)
+    assert_equal_runs(straight_run, folder)
+
+
+def wait_for(condition, limit_s=90):
+    ends = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < ends, "it never came to that"
+        time.sleep(0.1)
 
 
 def test_adapters_on_a_model_made_in_memory_leave_a_run_that_loads(tmp_path):

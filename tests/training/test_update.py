@@ -104,6 +104,24 @@ def test_a_batch_of_equal_returns_is_skipped_whole(tmp_path):
     assert run.schedule.get_last_lr() == rate and run.progress.optimizer_steps == 1
 
 
+class AlwaysNothing(AlwaysOne):
+    """No reward whatever is done."""
+
+    def step(self, action):
+        return super().step(action)._replace(reward=0.0)
+
+
+def test_a_critic_that_is_right_already_leaves_nothing_to_step_on(tmp_path):
+    run = open_run(tmp_path / "run", AlwaysNothing, num_episodes=1, advantages="ppo", weight_decay=0.1)
+    before = weights_of(run.policy.model)
+    batch, credit = play(run)
+    assert not credit.advantages.any() and torch.equal(batch.old_values, batch.returns)
+    assert update_policy(run, batch, 0)["update/skipped"] == (1, 1)
+    assert same_weights(before, weights_of(run.policy.model))
+    batch.returns[0] += 1.0  # now the critic has something to learn
+    assert update_policy(run, batch, 0)["update/skipped"] == (0, 1)
+
+
 def test_equal_groups_are_explained_once(tmp_path, capsys):
     run_training(tmp_path / "run", AlwaysOne, max_steps=3, num_episodes=1)
     assert capsys.readouterr().out.count("all groups have equal reward") == 1

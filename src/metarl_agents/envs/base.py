@@ -74,6 +74,15 @@ class Environment:
         """Return a scripted player, or None."""
         return None
 
+    def num_tasks(self, split: str) -> int | None:
+        """Return how many different tasks a split has: "train", "validation" or "test". None: there is no bound.
+
+        An evaluation plays no more tasks than that, since a task that is played twice counts twice and makes the
+        intervals too narrow. The split's first so many seeds must each give another task; a number that grows by one
+        from seed to seed, taken modulo the tasks, does.
+        """
+        return None
+
     def close(self) -> None:
         """Free what the environment holds. Default: nothing."""
 

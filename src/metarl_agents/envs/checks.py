@@ -13,9 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from metarl_agents.envs.probing import Record, begin, checked_step, play, shown
+from metarl_agents.envs.splits import SPLITS
 from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import EnvironmentContractError
 from metarl_agents.types import StepResult
@@ -89,23 +91,25 @@ def check_environment(
         return built[-1]
 
     with _global_generators_kept():
+        complaints: list[str] = []
         try:
             records, warnings = _check(build, seeds, max_turns)
         finally:
             for env in built:
-                getattr(env, "close", bool)()
+                complaints += _closed(env)
     return CheckReport(
         environment=type(built[0]).__name__,
         seeds=tuple(seeds),
         episodes_ended=sum(record.ended for record in records),
         turns=sum(len(record.actions) for record in records),
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=tuple(dict.fromkeys(warnings + complaints)),
     )
 
 
 def _check(build: Callable[[], Any], seeds: Sequence[int], max_turns: int) -> tuple[list[Record], list[str]]:
     env = build()
     _check_members(env, build)
+    _check_num_tasks(env)
     begin(env, seed=seeds[0])
     _check_parsing(env)
     warnings = []
@@ -131,6 +135,15 @@ def _check(build: Callable[[], Any], seeds: Sequence[int], max_turns: int) -> tu
     if not any(record.ended for record in records):
         warnings.append(f"No episode ended within {max_turns} turns, so ends are unchecked: raise `max_turns`.")
     return records, warnings
+
+
+def _closed(env: Any) -> list[str]:
+    """Close an environment; return a warning where that fails, which ends no trial."""
+    try:
+        getattr(env, "close", bool)()
+    except (Exception, SystemExit) as error:
+        return [f"`close` raised {type(error).__name__}: {error}, so that what it holds may stay open."]
+    return []
 
 
 def _has_player(env: Any) -> bool:
@@ -162,6 +175,18 @@ def _check_members(env: Any, build: Callable[[], Any]) -> None:
             f"Two calls of the environment's builder gave the same {name} object. Trials are played side by side, so "
             f"every call must build a new one."
         )
+
+
+def _check_num_tasks(env: Any) -> None:
+    """Check that `num_tasks`, where there is one, answers for every split and before any task was begun."""
+    count_of = getattr(env, "num_tasks", None)
+    for split in SPLITS if callable(count_of) else ():
+        count = count_of(split)
+        if count is not None and (isinstance(count, bool) or not isinstance(count, Integral) or count < 1):
+            raise EnvironmentContractError(
+                f'{type(env).__name__}.num_tasks("{split}") returned {shown(count)}, but a whole number above 0 is '
+                f"expected, or None where there is no bound."
+            )
 
 
 def _check_descriptions(env: Any, records: list[Record]) -> None:

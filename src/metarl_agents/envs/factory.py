@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment, MakeEnv
-from metarl_agents.envs.guard import can_interrupt
+from metarl_agents.envs.guard import call_guarded, can_interrupt
 from metarl_agents.envs.registry import make, resolve
-from metarl_agents.envs.workers import WorkerPool
+from metarl_agents.envs.workers import ProcessEnvironment, WorkerPool
 
 
 def environment_factory(config: TrialConfig) -> MakeEnv:
@@ -26,8 +26,38 @@ def environment_factory(config: TrialConfig) -> MakeEnv:
     if _accepts_wording(resolve(config.env)):
         keywords.setdefault("wording", config.wording)
     build: MakeEnv = partial(make, config.env, **keywords)
-    build()  # a wrong keyword fails here, in one sentence, not in the middle of a rollout
-    return build
+    with opened(build):  # a wrong keyword fails here, in one sentence, not in the middle of a rollout
+        return build
+
+
+@contextmanager
+def opened(make_env: MakeEnv, timeout_s: float | None = None) -> Iterator[Environment]:
+    """Build an environment to look at it, and close it whatever happens.
+
+    Args:
+        make_env: builds one environment; one of `environment_workers` builds it in a worker.
+        timeout_s: seconds for building it and for closing it; None sets no limit.
+
+    Yields:
+        The environment.
+
+    Raises:
+        EnvironmentTimeout: it is not built in time.
+    """
+    env = call_guarded(make_env, timeout_s)
+    try:
+        yield env
+    finally:
+        close_quietly(env, timeout_s)
+
+
+def close_quietly(env: Environment, timeout_s: float | None) -> None:
+    """Close an environment, whatever its `close` does: what it was needed for is done."""
+    with suppress(Exception, SystemExit):
+        if isinstance(env, ProcessEnvironment):  # it waits for nobody
+            env.close()
+        else:
+            call_guarded(env.close, timeout_s)
 
 
 @contextmanager

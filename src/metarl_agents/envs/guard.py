@@ -56,6 +56,11 @@ def call_with_timeout(fn: Callable[[], Any], timeout_s: float | None) -> Any:
         return fn()
 
 
+def call_guarded(fn: Callable[[], Any], timeout_s: float | None) -> Any:
+    """Call a function within its time limit where that can be kept in this thread, and without one elsewhere."""
+    return call_with_timeout(fn, timeout_s if can_interrupt() else None)
+
+
 @contextmanager
 def _alarm(timeout_s: float) -> Iterator[None]:
     """Raise EnvironmentTimeout inside the block when its time is up."""

@@ -89,8 +89,10 @@ def _check_result(name: str, result: StepResult) -> None:
         complaint = f"terminated={terminated!r} and truncated={truncated!r}, but both must be True or False"
     elif not isinstance(info, dict):
         complaint = f"an info of type {type(info).__name__}, but a dict is expected"
-    elif "success" in info and not is_bool(info["success"]):
-        complaint = f'info["success"] = {info["success"]!r}, but True or False is expected'
+    else:
+        for key in ("success", "invalid", "draw"):
+            if key in info and not is_bool(info[key]):
+                complaint = f'info["{key}"] = {shown(info[key])}, but True or False is expected'
     if complaint:
         raise EnvironmentContractError(f"{name} returned {complaint}.")
     _admissible(name, info)

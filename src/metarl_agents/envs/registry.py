@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from importlib.machinery import PathFinder
 from typing import Any
 
 from metarl_agents.envs.base import Environment
@@ -99,6 +104,9 @@ def _installed() -> dict[str, Installed]:
 def _of_library(library: str, inner: str) -> Callable[..., Environment]:
     if not inner:
         raise UnknownEnvironmentError(_unknown(library, registered()))
+    module_name, colon, _ = inner.partition(":")
+    if colon and is_address(f"{module_name}:x") and _is_missing(module_name):
+        _look_in_current_folder(module_name)  # which the library imports to know the name
     return partial(_load(_ADAPTERS[library]), inner)
 
 
@@ -132,6 +140,8 @@ def _load(address: str) -> Callable[..., Environment]:
 
 def _import(module_name: str, address: str) -> Any:
     try:
+        if _is_missing(module_name):
+            _look_in_current_folder(module_name)
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
@@ -143,6 +153,27 @@ def _import(module_name: str, address: str) -> Any:
         raise ConfigError(
             f'The module "{module_name}" of `{address}` needs "{missing}", which is not installed. Install it.'
         ) from error
+
+
+def _is_missing(module_name: str) -> bool:
+    """Return whether no module has the name's first part, seen from the path as it is."""
+    first = module_name.partition(".")[0]
+    if first in sys.modules:
+        return False
+    importlib.invalidate_caches()  # the module may just have been written
+    return importlib.util.find_spec(first) is None
+
+
+def _look_in_current_folder(module_name: str) -> None:
+    """Put the current folder last on the path if it holds the module.
+
+    A program that is run as a script, `python recipes/train.py`, finds modules in its own folder only. Processes that
+    this one starts take its path over, and so find the module too.
+    """
+    with suppress(FileNotFoundError):  # the current folder may have been removed
+        here = os.getcwd()
+        if here not in sys.path and PathFinder.find_spec(module_name.partition(".")[0], [here]) is not None:
+            sys.path.append(here)
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -221,6 +221,10 @@ class ProcessEnvironment(Environment):
         """Return the environment's scripted player, which lives in this process."""
         return self._call("player")
 
+    def num_tasks(self, split: str) -> int | None:
+        """Return how many different tasks a split has; None for no bound."""
+        return self._call("num_tasks", split)
+
     def close(self) -> None:
         """Have the environment closed, without waiting for it; end its worker if it has one of its own."""
         home = self._home

@@ -42,9 +42,9 @@ def agent_label(agent: str, model: str, label: str | None = None) -> str:
     >>> agent_label("react", "tiny")
     'react (not meaningful for the tiny model)'
     """
-    from metarl_agents.policy.loading import TINY
+    from metarl_agents.policy.loading import is_tiny
 
     name = label or agent
     # The tiny model knows a few hundred words: it cannot follow a request it was not taught.
-    meaningless = model == TINY and AGENTS[agent].play_request is not None
+    meaningless = AGENTS[agent].play_request is not None and is_tiny(model)
     return f"{name} (not meaningful for the tiny model)" if meaningless else name

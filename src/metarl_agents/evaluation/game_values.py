@@ -1,6 +1,7 @@
 """What frames an agent's payoff in a game: a player that cannot be exploited, and the best answer to the opponent.
 
-Values come from walking the whole game (`envs/games/exact.py`). What does not live here: what the agent earned, and
+Values come from the game where it has a way of its own to tell them, or else from walking it whole
+(`envs/games/exact.py`). What does not live here: what the agent earned, and
 the share of the frame that this is (`games.py`). Read first: `exact_values`.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.envs.games import Decision, Game, GameEnvironment, MixedOpponent, Opponent, Policy, SearchOpponent
-from metarl_agents.envs.games.exact import best_response, deal_ceiling, policy_values
+from metarl_agents.envs.games.exact import TooLarge, best_response, deal_ceiling, policy_values
 from metarl_agents.errors import ConfigError
 
 Role = tuple[str, int]
@@ -38,37 +39,54 @@ class Exact(NamedTuple):
         return self.ceiling - self.floor
 
 
-def facing(env_kwargs: Mapping[str, Any], opponents: Sequence[str | Opponent]) -> dict[str, Any]:
-    """Return the keywords of a game with other opponents, each met equally often.
+def facing(
+    env_kwargs: Mapping[str, Any], opponents: Sequence[str | Opponent], weights: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Return the keywords of a game with other opponents.
+
+    Args:
+        env_kwargs: the keywords so far.
+        opponents: who is met instead.
+        weights: how often each is met; None for equally often.
 
     >>> facing({"seat": "first", "opponent": "random"}, ["cfr"])
     {'seat': 'first', 'opponents': ['cfr']}
     """
     kept = {name: value for name, value in env_kwargs.items() if name not in ("opponent", "opponents", "weights")}
-    return {**kept, "opponents": list(opponents)}
+    return {**kept, "opponents": list(opponents)} | ({"weights": list(weights)} if weights is not None else {})
 
 
-class _TooLarge(Exception):
-    """A game's tree has more decisions than can be walked in reasonable time."""
+class NoFrame(Exception):
+    """Floor and ceiling of a role cannot be told; the message says why."""
 
 
 def role_values(config: TrialConfig, roles: Iterable[Role]) -> dict[Role, Exact]:
-    """Return floor and ceiling of each role, as far as they can be told.
+    """Return floor and ceiling of each role, as far as they can be told: the first part of `role_frames`."""
+    return role_frames(config, roles)[0]
 
-    The floor is the game's own `equilibrium` or `perfect` player. Roles are left out whose opponent cannot tell how
-    likely its actions are (a model, a human), or whose game is too large to be walked.
+
+def role_frames(config: TrialConfig, roles: Iterable[Role]) -> tuple[dict[Role, Exact], dict[Role, str]]:
+    """Return floor and ceiling of each role, and, of the roles for which they cannot be told, why not.
+
+    The floor is that of the game's own `equilibrium` or `perfect` player.
 
     Args:
-        config: trial settings with the opponents that were met.
+        config: trial settings with the opponents that were met; one they do not name is a model.
         roles: who was met in which seat.
     """
     env = environment_factory(config)()
-    safe = safe_player(config)
-    if not isinstance(env, GameEnvironment) or safe is None:
-        return {}
+    values: dict[Role, Exact] = {}
+    missing: dict[Role, str] = {}
+    if not isinstance(env, GameEnvironment):
+        return values, missing
     known = {opponent.name: opponent for opponent in env.seating.opponents}
-    found = {role: exact_values(env, known[role[0]], role[1], safe) for role in sorted(set(roles)) if role[0] in known}
-    return {role: value for role, value in found.items() if value is not None}
+    safe = safe_player(config)
+    for name, seat in sorted(set(roles)):
+        try:
+            values[name, seat] = exact_values(env, known.get(name), seat, safe)
+        except NoFrame as reason:
+            missing[name, seat] = str(reason)
+    return values, missing
 
 
 def safe_player(config: TrialConfig) -> MixedOpponent | None:
@@ -84,8 +102,8 @@ def safe_player(config: TrialConfig) -> MixedOpponent | None:
     return None
 
 
-def exact_values(env: GameEnvironment, opponent: Opponent, seat: int, safe: MixedOpponent) -> Exact | None:
-    """Return floor and ceiling against one opponent, by walking the game.
+def exact_values(env: GameEnvironment, opponent: Opponent | None, seat: int, safe: MixedOpponent | None) -> Exact:
+    """Return floor and ceiling against one opponent: as the game tells them, or else by walking it.
 
     With `redraw_deal` the ceiling is the best answer of a player who knows the opponent. Where each episode replays one
     deal, memory can teach more, and the ceiling is a player who knows the deal as well. Neither knows the dice of an
@@ -94,25 +112,34 @@ def exact_values(env: GameEnvironment, opponent: Opponent, seat: int, safe: Mixe
 
     Args:
         env: the game; says whether deals are replayed.
-        opponent: who is answered.
+        opponent: who is answered; None for somebody whom the game does not know.
         seat: the agent's.
         safe: whose payoff is the floor.
 
-    Returns:
-        The values, or None where the opponent does not tell its probabilities or the game is too large.
+    Raises:
+        NoFrame: they cannot be told.
     """
     if not isinstance(opponent, MixedOpponent):
-        return None
+        raise NoFrame("who plays there does not tell how likely its actions are")
+    try:
+        told = env.exact_values(opponent, seat)
+        if told is not None:
+            return Exact(*(_mean([value]) for value in told))
+        if safe is None:
+            raise NoFrame("the game has no player that is known not to be exploitable")
+        return _walked(env, opponent, seat, safe)
+    except TooLarge:
+        raise NoFrame("the game is too large to be walked in reasonable time") from None
+
+
+def _walked(env: GameEnvironment, opponent: MixedOpponent, seat: int, safe: MixedOpponent) -> Exact:
     answer = _redrawn if env.redraw_deal else deal_ceiling
     seeds = range(_SEARCH_SEEDS if isinstance(opponent, SearchOpponent) else 1)
     policy = _limited(opponent.probabilities)
     policies = [policy] * len(env.game.players)
     policies[seat] = safe.probabilities
-    try:
-        floors = [policy_values(env.game, policies, seed=seed)[seat] for seed in seeds]
-        ceilings = [answer(env.game, policy, seat, seed=seed) for seed in seeds]
-    except _TooLarge:
-        return None
+    floors = [policy_values(env.game, policies, seed=seed)[seat] for seed in seeds]
+    ceilings = [answer(env.game, policy, seat, seed=seed) for seed in seeds]
     return Exact(_mean(floors), _mean(ceilings))
 
 
@@ -133,14 +160,20 @@ def _limited(policy: Policy) -> Policy:
         nonlocal asked
         asked += 1
         if asked > _LARGEST_WALK:
-            raise _TooLarge
+            raise TooLarge
         return policy(decision)
 
     return decide
 
 
 def least_payoff(game: Game, seat: int) -> float | None:
-    """Return the smallest payoff a seat can end a play with: what an unfinished play counts; None if too large."""
+    """Return the smallest payoff a seat can end a play with: what an unfinished play counts; None if too large.
+
+    The game tells it, or is walked.
+    """
+    told = game.least_payoff(seat)
+    if told is not None:
+        return told
     pending = [state for _, state in game.deals()]
     seen, least = set(pending), float("inf")
     while pending:

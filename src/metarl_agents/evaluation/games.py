@@ -7,6 +7,7 @@ What lives here: rows of trials as JSON keeps them, statistics, and the table. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,12 +15,14 @@ import numpy as np
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import environment_factory, in_process
+from metarl_agents.envs.factory import environment_factory, in_process, opened
 from metarl_agents.envs.games import GameEnvironment
 from metarl_agents.errors import ConfigError
-from metarl_agents.evaluation.game_values import Exact, Role, facing, least_payoff, role_values
+from metarl_agents.evaluation.game_values import Exact, Role, facing, least_payoff, role_frames
 from metarl_agents.evaluation.metrics import paired_bootstrap, wilson_interval
 from metarl_agents.evaluation.results import EvaluationResult, lay_out, lay_out_notes, percent
+from metarl_agents.rollout.opponent_lists import MODEL, SELF, Listed, read_listed
+from metarl_agents.rollout.opponents import SeatedGame
 from metarl_agents.rollout.runner import length_penalty
 from metarl_agents.types import Episode, Outcome, Trial
 
@@ -48,17 +51,36 @@ class Estimate(NamedTuple):
 def games_record(make_env: MakeEnv, trials: Sequence[Trial], config: TrialConfig, max_new_tokens: int) -> dict:
     """Return {"games": {"players", "rows"}} for `EvaluationResult.meta`, or {} where no game is played.
 
+    Crashed trials are kept: whom they would have met the seed tells, and plays that never came count as unfinished.
+
     Args:
         make_env: builds one environment.
         trials: (tasks,) as they were played.
         config: the settings they were played under.
         max_new_tokens: L_max of the length penalty.
     """
-    env = in_process(make_env)() if any(trial.opponent is not None for trial in trials) else None
-    if not isinstance(env, GameEnvironment):
+    # Only what crashed before it had met anybody leaves it open whether this is a game.
+    maybe = any(trial.opponent is not None or trial.crashed for trial in trials)
+    env = _game(make_env, config.env_timeout_s) if maybe else None
+    if env is None:
         return {}
     rows = [game_row(trial, config, env.reward_scale, max_new_tokens) for trial in trials]
+    for trial, row in zip(trials, rows, strict=True):
+        if trial.opponent is None:
+            opponent, row["seat"] = env.seating.of(trial.seed)
+            row["opponent"] = opponent.name
+        missing = config.num_episodes - len(row["endings"]) if trial.crashed else 0
+        row["payoffs"] += [0.0] * missing  # what was earned; `summarise` counts the least
+        row["endings"] += [_UNFINISHED] * missing
     return {"games": {"players": list(env.game.players), "rows": rows}}
+
+
+def _game(make_env: MakeEnv, timeout_s: float | None) -> GameEnvironment | None:
+    """Return the game that is played, or None where it is none, or cannot be built just now."""
+    with suppress(Exception, SystemExit), opened(in_process(make_env), timeout_s) as env:
+        env = env.env if isinstance(env, SeatedGame) else env
+        return env if isinstance(env, GameEnvironment) else None
+    return None
 
 
 def game_row(trial: Trial, config: TrialConfig, scale: float, max_new_tokens: int = 0) -> dict[str, Any]:
@@ -96,25 +118,55 @@ def _payoff(episode: Episode, config: TrialConfig, scale: float, max_new_tokens:
 # ---- how games are examined ----------------------------------------------------------------------------------------
 
 
-def exam_settings(config: TrialConfig, opponents: Sequence[str] | None = None) -> TrialConfig:
+def exam_opponents(opponents: Sequence[str] | None, *, models: bool = False) -> list[Listed]:
+    """Read the setting `opponents` for an evaluation.
+
+    Args:
+        opponents: `NAME` or `model:FOLDER`, each perhaps with `=WEIGHT`.
+        models: whether the caller seats models.
+
+    Raises:
+        ConfigError: `self` is among them, or a model where nobody seats it, or a weight is not positive.
+    """
+    listed = [read_listed(entry) for entry in opponents or ()]
+    if any(entry.name == SELF and entry.source is None for entry in listed):
+        raise ConfigError(
+            f"`opponents` names `{SELF}`, but nobody is trained in an evaluation: name a folder, `{MODEL}FOLDER`, "
+            "which may be that of the evaluated model."
+        )
+    if not models and any(entry.source is not None for entry in listed):
+        raise ConfigError(
+            f"`opponents` names `{MODEL}...`, but this evaluation seats no models: leave it out, or use "
+            "recipes/evaluate.py."
+        )
+    return listed
+
+
+def exam_settings(config: TrialConfig, opponents: Sequence[str] | None = None, *, models: bool = False) -> TrialConfig:
     """Return the settings under which a game is examined; those of other environments stay as they are.
 
     All episodes are played, whoever wins, since what counts is the payoff of each.
 
     Args:
         config: trial settings.
-        opponents: names of opponents to meet instead of the settings' own, for example some never seen in training.
+        opponents: whom to meet instead of the settings' own, for example some never seen in training; see
+            `exam_opponents`.
+        models: whether the caller seats the models among them.
 
     Raises:
         ConfigError: `opponents` is given for no game, or names somebody the game does not know.
     """
+    listed = exam_opponents(opponents, models=models)
     if not isinstance(environment_factory(config)(), GameEnvironment):
         if opponents:
             raise ConfigError(
                 f"`opponents` is {list(opponents)}, but {config.env} is no game: leave `--opponents` out."
             )
         return config
-    kwargs = facing(config.env_kwargs, opponents) if opponents else config.env_kwargs
+    scripted = [entry for entry in listed if entry.source is None]
+    weights = [entry.weight for entry in scripted]
+    uneven = weights if len(set(weights)) > 1 else None
+    kwargs = facing(config.env_kwargs, [entry.name for entry in scripted], uneven) if scripted else config.env_kwargs
     examined = replace(config, env_kwargs=kwargs, stop_on_success=False)
     environment_factory(examined)
     return examined
@@ -133,12 +185,15 @@ def examine_games(result: EvaluationResult, config: TrialConfig) -> dict[str, An
     games = result.meta.get("games")
     if games is None:
         return None
-    rows = [row for row in games["rows"] if row["opponent"] is not None]
-    values = role_values(config, {(row["opponent"], row["seat"]) for row in rows})
-    unfinished = any(_UNFINISHED in row["endings"] for row in rows)
-    game = environment_factory(config)().game
-    least = {seat: least_payoff(game, seat) for seat in range(len(game.players))} if unfinished else {}
+    rows = games["rows"]
+    values, missing = role_frames(config, {(row["opponent"], row["seat"]) for row in rows})
+    env = environment_factory(config)()
+    stalled = sorted({row["seat"] for row in rows if _UNFINISHED in row["endings"]})
+    # Settings that name another environment than was played, as a program may pass it, know nothing of the game.
+    least = {seat: least_payoff(env.game, seat) if isinstance(env, GameEnvironment) else None for seat in stalled}
     games["exact"] = [{"opponent": name, "seat": seat, **value._asdict()} for (name, seat), value in values.items()]
+    games["unframed"] = [{"opponent": name, "seat": seat, "why": why} for (name, seat), why in missing.items()]
+    games["least"] = [{"seat": seat, "payoff": payoff} for seat, payoff in least.items()]
     games["summary"] = summarise(rows, values, least)
     return games
 
@@ -214,7 +269,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def format_games(games: Mapping[str, Any], *, markdown: bool = False, width: int = 100) -> str:
-    """Lay out what `examine_games` returned: all trials by episode, then each seat and each opponent in each seat.
+    """Lay out what `examine_games` returned: all trials by episode, then a table of each seat, by opponent and episode.
 
     Args:
         games: `result.meta["games"]`, examined.
@@ -224,17 +279,16 @@ def format_games(games: Mapping[str, Any], *, markdown: bool = False, width: int
     everything, *parts = games["summary"]
     if not everything["episodes"]:
         return "no game was begun"
-    players = games["players"]
-    exact = {(value["opponent"], value["seat"]): Exact(value["floor"], value["ceiling"]) for value in games["exact"]}
     header = ["all games", "n", "won %", "drawn %", "lost %", "unfinished %", "payoff", "exploited %"]
     rows = [_episode_line(number, found) for number, found in enumerate(everything["episodes"], start=1)]
-    count = len(everything["episodes"])
-    ends = [1] if count == 1 else [1, count]
-    by_role = ["opponent, agent's seat", "n", *(f"won % ep. {k}" for k in range(1, count + 1))]
-    by_role += [*(f"payoff ep. {k}" for k in ends), "floor", "ceiling", *(f"exploited % ep. {k}" for k in ends)]
-    lines = [_role_line(part, players, exact, count, ends) for part in parts]
-    tables = [lay_out(header, rows, markdown, width), lay_out(by_role, lines, markdown, width)]
-    return "\n\n".join([*tables, lay_out_notes(_notes(everything), markdown, width)])
+    tables = [lay_out(header, rows, markdown, width)]
+    exact = {(value["opponent"], value["seat"]): Exact(value["floor"], value["ceiling"]) for value in games["exact"]}
+    for seat in sorted({part["seat"] for part in parts}):
+        header = [f"{games['players'][seat]} seat, against", "n", "ep.", "won %", "drawn %", "payoff"]
+        header += ["floor", "ceiling", "exploited %"]
+        rows = [line for part in parts if part["seat"] == seat for line in _role_lines(part, exact)]
+        tables.append(lay_out(header, rows, markdown, width))
+    return "\n\n".join([*tables, lay_out_notes(_notes(games), markdown, width)])
 
 
 def _episode_line(number: int, found: Mapping[str, Any]) -> list[str]:
@@ -253,31 +307,41 @@ def _episode_line(number: int, found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _role_line(
-    part: Mapping[str, Any], players: Sequence[str], exact: Mapping[Role, Exact], count: int, ends: Sequence[int]
-) -> list[str]:
-    episodes = [*part["episodes"], *[None] * (count - len(part["episodes"]))]
-    shown = [episodes[k - 1] for k in ends]
+def _role_lines(part: Mapping[str, Any], exact: Mapping[Role, Exact]) -> list[list[str]]:
+    """Return a line for each episode; what holds for all of them stands in the first."""
     value = exact.get((part["opponent"], part["seat"]))
-    return [
-        f"{part['opponent'] or 'all'}, {players[part['seat']]}",
-        str(part["n"]),
-        *(_NOTHING if found is None else percent(found["won"]) for found in episodes),
-        *(_NOTHING if found is None else f"{found['payoff'][0]:+.2f}" for found in shown),
-        *(_NOTHING if value is None else f"{number:+.2f}" for number in (value or (0, 0))),
-        *(
-            _NOTHING if found is None or found["exploited"] is None else percent(found["exploited"][0])
-            for found in shown
-        ),
-    ]
+    frame = [_NOTHING] * 2 if value is None else [f"{number:+.2f}" for number in value]
+    lines = []
+    for number, found in enumerate(part["episodes"], start=1):
+        first = number == 1
+        low, high = found["payoff"][1:]
+        lines.append(
+            [
+                (part["opponent"] or "all") if first else "",
+                str(found["n"]),
+                str(number),
+                percent(found["won"]),
+                percent(found["drawn"]),
+                f"{found['payoff'][0]:+.2f} [{low:+.2f}, {high:+.2f}]",
+                *(frame if first else ["", ""]),
+                _NOTHING if found["exploited"] is None else percent(found["exploited"][0]),
+            ]
+        )
+    return lines
 
 
-def _notes(everything: Mapping[str, Any]) -> list[str]:
+def _notes(games: Mapping[str, Any]) -> list[str]:
     notes = [
         "payoff: points, chips, or 1 for a win, mean over tasks, with a bootstrap 95 % interval",
         "floor: equilibrium play; ceiling: the best response to this opponent, which knows the deal where that is "
         f"replayed; exploited: (payoff - floor) / (ceiling - floor) where they differ by more than {SMALLEST_GAP}",
     ]
-    if any(found[_UNFINISHED] for found in everything["episodes"]):
-        notes.append("unfinished: out of turns or crashed; it counts the least that the game can pay")
+    for why in dict.fromkeys(one["why"] for one in games.get("unframed", ())):
+        names = dict.fromkeys(one["opponent"] for one in games["unframed"] if one["why"] == why)
+        notes.append(f"without floor and ceiling: {', '.join(names)} ({why})")
+    if any(found[_UNFINISHED] for found in games["summary"][0]["episodes"]):
+        least = [one["payoff"] for one in games.get("least", ())]
+        known = bool(least) and None not in least
+        counted = "the least that the game can pay" if known else "what it had earned (the game's least is not known)"
+        notes.append(f"unfinished: out of turns or crashed; it counts {counted}")
     return notes

@@ -234,6 +234,7 @@ def table_notes(results: Sequence[EvaluationResult]) -> list[str]:
         _played_note,
         lambda result: f"memory: {result.memory}",
         lambda result: f"sampling: {result.sampling}",
+        lambda result: result.meta.get("fewer_tasks"),
         _winnable_note,
         _samples_note,
         _crash_note,
@@ -338,7 +339,9 @@ def _played_note(result: EvaluationResult) -> str:
 def _winnable_note(result: EvaluationResult) -> str | None:
     if result.winnable_share is None:
         return None
-    return f"tasks that can be won within {result.max_turns} turns at all: {percent(result.winnable_share)} %"
+    told = f"tasks that can be won within {result.max_turns} turns at all: {percent(result.winnable_share)} %"
+    unknown = result.meta.get("winnable_unknown")
+    return f"{told} (unknown of {unknown}, left out)" if unknown else told
 
 
 def _samples_note(result: EvaluationResult) -> str | None:

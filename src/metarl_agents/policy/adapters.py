@@ -27,7 +27,7 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
     """Put LoRA adapters on the policy's model; from then on only they are trained. `seed` decides how they start.
 
     Raises:
-        ConfigError: peft is not installed, or it finds no module to adapt.
+        ConfigError: peft is not installed, or a target is no module of the model.
     """
     if hasattr(policy.model, "peft_config"):
         return
@@ -35,6 +35,8 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ConfigError("`--use_peft` needs the package peft: pip install peft.") from None
+    # A model that is known only once it is loaded (a GGUF file) has not been asked before.
+    _check_targets(config, [name for name, _ in policy.model.named_modules()])
     lora = LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
@@ -59,10 +61,13 @@ def check_lora_targets(config: ModelConfig) -> None:
     Raises:
         ConfigError: with the nearest module's name.
     """
-    if not (config.use_peft and config.lora_target_modules):
-        return
-    names = _module_names(config)
-    for target in config.lora_target_modules if names else []:
+    if config.use_peft and config.lora_target_modules and (names := _module_names(config)):
+        _check_targets(config, names)
+
+
+def _check_targets(config: ModelConfig, names: list[str]) -> None:
+    """Refuse a target that none of the modules `names` is called."""
+    for target in config.lora_target_modules or []:
         if not any(name == target or name.endswith(f".{target}") for name in names):
             ends = sorted({name.rpartition(".")[2] for name in names})
             near = difflib.get_close_matches(target, ends, n=1)

@@ -7,11 +7,12 @@ model's skill (`training/warm_start.py`), and what is special about GGUF files (
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
@@ -30,6 +31,12 @@ from metarl_agents.policy.tiny import build_model, build_tokenizer
 
 TINY = "tiny"
 _ADAPTERS = "adapter_config.json"
+_RUNS = "runs"
+_RUN_FILE = "config.yaml"
+_TAUGHT = "warm_start.json"
+"""What a warm start leaves beside the model that it made."""
+_INSIDE_A_RUN = ("checkpoint-", "snapshot-", "merged", "base", "population")
+"""How folders begin that a run leaves inside its own."""
 _SHIPPED = Path(__file__).parent / "tiny_models"
 
 
@@ -54,14 +61,21 @@ def check_model_name(config: ModelConfig) -> None:
         raise ConfigError(f"`{given}` names a GGUF file by itself: leave out `--gguf_file`.")
     name, gguf_file = locate_gguf(given, config.gguf_file)
     path = Path(name).expanduser()
-    looks_local = name.startswith((".", "/", "~")) or name.count("/") > 1 or os.sep in name and path.exists()
     if path.is_dir():
         # Adapters bring the name of their base along, GGUF file included.
         wanted = [gguf_file or "config.json", *([] if names_gguf(given) else [_ADAPTERS])]
         if not any((path / file).is_file() for file in wanted):
             raise ConfigError(f"the folder {name} holds no {' or '.join(wanted)}: give the folder of a saved model.")
-    elif looks_local:
+    elif _looks_local(name) or names_gguf(given) and given.count("/") < 2:
         raise ConfigError(f"there is no model folder {name}: check `--model_name_or_path`.")
+
+
+def _looks_local(name: str) -> bool:
+    """Whether a name can only be meant for a folder of this machine: the hub's are `owner/model`, with one slash."""
+    first, slash, _ = name.partition("/")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    # Every run lies in runs/; and a first part that is a folder here is a place, not an owner.
+    return is_path or first == _RUNS or bool(slash) and Path(first).is_dir()
 
 
 def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
@@ -92,6 +106,32 @@ def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
 def needs_warm_start(config: ModelConfig, tiny_name: str | None) -> bool:
     """Whether `load_policy` gives a model that knows nothing yet."""
     return config.model_name_or_path == TINY and (tiny_name is None or shipped_folder(tiny_name) is None)
+
+
+def is_tiny(name: str) -> bool:
+    """Whether a model is the built-in one: by its name, or a folder that it was saved to, taught or trained.
+
+    A run may have begun with the folder of another, so the beginnings are followed back to the first.
+    """
+    seen: set[str] = set()
+    while name not in seen and name != TINY:
+        seen.add(name)
+        if (Path(name).expanduser() / _TAUGHT).is_file():
+            return True
+        name = _begun_with(name) or name
+    return name == TINY
+
+
+def _begun_with(folder: str) -> str | None:
+    """Return the model that the run which left `folder` began with, or None where no run did."""
+    place = Path(folder).expanduser().absolute()
+    while place.name.startswith(_INSIDE_A_RUN) and not (place / _RUN_FILE).is_file():
+        place = place.parent
+    try:
+        values = yaml.safe_load((place / _RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return values.get("model_name_or_path") if isinstance(values, dict) else None
 
 
 def enable_gradient_checkpointing(model: Any, *, reentrant: bool = False) -> None:
@@ -131,11 +171,20 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
     if config.attn_implementation:
         weights["attn_implementation"] = config.attn_implementation
     with quiet_progress(), _one_sentence(name, gguf_file):
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(
             name if has_adapters else folder, **options, **({} if has_adapters else from_file)
         )
+    # Weights may take minutes to fetch and read, so what they cannot mend is said before.
+    if not getattr(tokenizer, "chat_template", None):
+        raise ConfigError(
+            f"the tokenizer of {name} has no chat template, so prompts cannot be put to this model: choose an instruct "
+            "or chat model, or add a `chat_template.jinja` to its folder."
+        )
+    with quiet_progress(), _one_sentence(name, gguf_file):
+        from transformers import AutoModelForCausalLM
+
         model, found = AutoModelForCausalLM.from_pretrained(
             folder, **options, **from_file, **weights, output_loading_info=True
         )

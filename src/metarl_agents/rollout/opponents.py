@@ -17,7 +17,7 @@ from typing import Any
 
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.games import Decision, GameEnvironment, Opponent
-from metarl_agents.envs.games.seating import Seating
+from metarl_agents.envs.games.seating import MIXED, Seating, seating
 from metarl_agents.envs.guard import call_with_timeout, can_interrupt
 from metarl_agents.envs.serving import reach
 from metarl_agents.envs.wording import Wording
@@ -175,20 +175,27 @@ class _Slip:
 class SeatedGame(Postponing):
     """A game in which a model takes the other seats; its moves are asked for at a desk.
 
+    Opponents that are no models move at once, as they do without a desk.
+
     Args:
-        env: the game, in which `opponent` is seated already.
-        opponent: the model.
+        env: the game, in which the opponent is seated already.
+        opponent: the model; None for whoever the game seats in a task, which may be a model.
         desk: where questions are collected.
         timeout_s: seconds the game's own code may take for one call; the model may take its time.
     """
 
     def __init__(
-        self, env: GameEnvironment, opponent: ModelOpponent, desk: OpponentDesk, timeout_s: float | None = None
+        self, env: GameEnvironment, opponent: ModelOpponent | None, desk: OpponentDesk, timeout_s: float | None = None
     ):
         self._env, self._opponent, self._desk = env, opponent, desk
         self._timeout_s = timeout_s
         self.wording = env.wording
         self._restarted()
+
+    @property
+    def env(self) -> GameEnvironment:
+        """The game by itself."""
+        return self._env
 
     def describe(self) -> str:
         """Return rules and answer format."""
@@ -235,24 +242,28 @@ class SeatedGame(Postponing):
         decision = self._timed(self._env.awaited)
         if decision is None:
             return None
+        opponent = self._opponent or self._env.seated
+        if not isinstance(opponent, ModelOpponent):
+            self._timed(self._env.let_opponent_play)
+            return None
         episode = self._episodes.setdefault(decision.seat, Episode(initial_observation=decision.observation))
         episode.final_observation = decision.observation
         self._asked += 1
         # The seed is the task's and the play's: replays of a deal meet the same opponent.
         question = Question(decision, episode, self.wording, mix(decision.seed, self._asked))
-        return partial(self._play, question, self._desk.ask(self._opponent, question))
+        return partial(self._play, question, self._desk.ask(opponent, question))
 
     def _play(self, question: Question, answer: Callable[[], str]) -> None:
         text = answer()
         self._timed(lambda: self._take(question, text))
 
     def _take(self, question: Question, text: str) -> None:
-        decision, action = question.decision, self._env.parse_action(text)
-        valid = action in decision.legal
-        shown = self.wording.show_action(action) if valid else self.wording.no_action
-        turn = Turn(Phase.PLAY, decision.observation, (), Response((), text), action, shown, 0.0, invalid=not valid)
+        played, meant = self._env.reply(text)
+        action = played if meant else None
+        shown = self.wording.show_action(action) if meant else self.wording.no_action
+        seen = question.decision.observation
+        turn = Turn(Phase.PLAY, seen, (), Response((), text), action, shown, 0.0, invalid=not meant)
         question.episode.turns.append(turn)
-        self._env.reply(text)
 
     def _go_on(self, pending: Callable[[], None] | None) -> Any:
         while pending is not None:
@@ -289,3 +300,38 @@ class SeatedEnvironments:
         env = self._make_env()
         env.seating = Seating((opponent,), (1.0,), (seat,))
         return SeatedGame(env, opponent, self.desk, self._timeout_s) if isinstance(opponent, ModelOpponent) else env
+
+
+class DealtEnvironments:
+    """Builds the environments of an evaluation: the task's seed deals opponent and seat, models among the opponents.
+
+    Args:
+        make_env: builds one game environment, whose possible seats for the agent are kept.
+        opponents: who is met, with different names.
+        weights: how often each is met, relative to the others.
+        timeout_s: seconds an environment may take for one call.
+
+    Raises:
+        ConfigError: two opponents have one name.
+    """
+
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        opponents: Sequence[Opponent],
+        weights: Sequence[float],
+        timeout_s: float | None = None,
+    ):
+        self._make_env, self._timeout_s = make_env, timeout_s
+        env = make_env()
+        seats, players = env.seating.seats, env.game.players
+        seat = MIXED if len(seats) > 1 else players[seats[0]]
+        self._seating = seating(env.name, opponents, weights, seat, players)
+        self.desk = OpponentDesk()
+        """Where models are asked."""
+
+    def __call__(self) -> SeatedGame:
+        """Build one environment."""
+        env = self._make_env()
+        env.seating = self._seating
+        return SeatedGame(env, None, self.desk, self._timeout_s)

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment
-from metarl_agents.envs.guard import call_with_timeout, can_interrupt
+from metarl_agents.envs.factory import close_quietly
+from metarl_agents.envs.guard import call_guarded, call_with_timeout, can_interrupt
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.envs.serving import reach
+from metarl_agents.envs.wording import Wording
 from metarl_agents.envs.workers import ProcessEnvironment, WorkerPool
 from metarl_agents.prompting import Page, play_messages, reflect_messages
 from metarl_agents.prompting.messages import Messages, longest_drop
@@ -77,12 +78,16 @@ class TrialRunner:
         self._reflecting = False
         self._info: dict[str, Any] = {}
         self._env: Environment | None = None
+        self._written: Messages | None = None
         self._go(self._begin(self._first_reset(make_env, play_request)), wait)
 
     # ---- what the rollout asks -------------------------------------------------------------------------------
 
     def messages(self, drop: int = 0) -> Messages:
         """Return the next prompt, with the oldest `drop` history entries left out."""
+        return self._messages(drop) if drop or self._written is None else self._written
+
+    def _messages(self, drop: int) -> Messages:
         if self._reflecting:
             return reflect_messages(self._page, self._episode, drop)
         return play_messages(self._page, self.trial.episodes[:-1], self._episode, self.admissible, drop)
@@ -127,9 +132,24 @@ class TrialRunner:
         return True
 
     def _go(self, moves: Moves, wait: bool) -> None:
-        self._moves = moves
+        self._moves = self._then_write(moves)
         while wait and self.advance():
             pass
+
+    def _then_write(self, moves: Moves) -> Moves:
+        """Make moves and write the next prompt, in which texts and functions of the environment's wording work."""
+        self._written = None
+        yield from moves
+        if not self.done:
+            yield from self._guarded(self._write())
+
+    def _write(self) -> Moves:
+        written = self._timed(partial(self._messages, 0))
+        for message in written:
+            message["content"].encode()  # half a surrogate pair, which no tokenizer takes, ends this trial only
+        range(self.max_drop)  # of windows that are no whole numbers too
+        self._written = written
+        yield from ()
 
     # ---- playing ---------------------------------------------------------------------------------------------
 
@@ -145,10 +165,10 @@ class TrialRunner:
             self._env = ProcessEnvironment(make_env, self._limit)
         else:
             self._env = call_with_timeout(make_env, self._limit)
-        wording = yield from self._ask(_as_it_is, "wording")
+        wording = yield from self._ask(_checked_wording, "wording")
         if play_request is not None:
             wording = replace(wording, play_request=play_request)
-        rules = yield from self._ask(_as_it_is, "describe")
+        rules = yield from self._ask(_checked_rules, "describe")
         self._page = Page(rules, wording, self._memory)
         observation, info = yield from self._ask(_checked_start, "reset", seed=self.trial.seed)
         self.trial.opponent, self.trial.seat = info.get("opponent"), int(info.get("seat", 0))
@@ -184,7 +204,7 @@ class TrialRunner:
         action = yield from self._ask(_as_it_is, "parse_action", text)
         if action is None:
             return None, self._page.wording.no_action, None
-        shown = self._timed(partial(self._page.wording.show_action, action))
+        shown = self._timed(lambda: str(self._page.wording.show_action(action)))
         return action, shown, (yield from self._ask(_checked_step, "step", action))
 
     def _record(
@@ -261,12 +281,7 @@ class TrialRunner:
         self.done = True
         if self._env is not None:
             env, self._env = self._env, None
-            # A failing close() must not undo a finished trial.
-            with suppress(Exception):
-                if isinstance(env, ProcessEnvironment):
-                    env.close()
-                else:
-                    self._timed(env.close)
+            close_quietly(env, self._limit)  # a failing close() must not undo a finished trial
 
     # ---- the environment -------------------------------------------------------------------------------------
 
@@ -276,7 +291,7 @@ class TrialRunner:
 
     def _timed(self, call: Callable[[], Any]) -> Any:
         """Run the environment's code in this process, within the time limit where that can be kept."""
-        return call_with_timeout(call, self._limit if can_interrupt() else None)
+        return call_guarded(call, self._limit)
 
     def _ask(self, read: Callable[[Any], Any], name: str, /, *args: Any, **kwargs: Any) -> Moves:
         """Call a method of the environment, or read an attribute, and read the answer; pause while it is awaited."""
@@ -319,6 +334,19 @@ def length_penalty(length: int, limit: int, coefficient: float) -> float:
     return coefficient * min(1.0, max(0.0, (length - half) / half))
 
 
+def _checked_wording(answer: Any) -> Wording:
+    if not isinstance(answer, Wording):
+        raise TypeError(f"`wording` is of type {type(answer).__name__}, not Wording")
+    # Each observation is shortened once, so that a prompt that is cut to fit calls nothing that has not worked before.
+    return replace(answer, shorten=cache(answer.shorten))
+
+
+def _checked_rules(answer: Any) -> str:
+    if not isinstance(answer, str):
+        raise TypeError(f"describe returned a {type(answer).__name__}, not str")
+    return answer
+
+
 def _checked_start(answer: Any) -> tuple[str, dict[str, Any]]:
     observation, info = answer
     if not isinstance(observation, str):
@@ -338,10 +366,19 @@ def _checked_step(answer: Any) -> StepResult:
 
 def _checked_info(info: Any) -> dict[str, Any]:
     info = dict(info or {})
-    listed = info.get("admissible_actions") or ()
-    if isinstance(listed, str) or not all(isinstance(action, str) for action in listed):
-        raise TypeError('info["admissible_actions"] is not a list of texts')
+    for key in ("success", "invalid", "draw"):
+        if key in info:
+            info[key] = bool(info[key])  # an array with several entries raises ValueError here
+    if "admissible_actions" in info:
+        info["admissible_actions"] = _checked_list(info["admissible_actions"])
     return info
+
+
+def _checked_list(listed: Any) -> list[str]:
+    found = [] if listed is None else list(listed)
+    if (isinstance(listed, str) and listed) or not all(isinstance(action, str) for action in found):
+        raise TypeError('info["admissible_actions"] is not a list of texts')
+    return found
 
 
 def _outcome(result: StepResult) -> Outcome | None:

@@ -7,10 +7,10 @@ A custom environment gets train, validation and test tasks without doing anythin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from metarl_agents.envs.splits import SEEDS_PER_SPLIT, SPLITS
 from metarl_agents.errors import ConfigError
+from metarl_agents.sources import read_rows
 
 
 def mix(*parts: int) -> int:
@@ -75,7 +75,7 @@ def load_task_list(source: str | None) -> dict[str, list[int] | None]:
     """
     if source is None:
         return dict.fromkeys(SPLITS)
-    rows = _read_rows(source)
+    rows = read_rows(source, "task list", ["seed"])
     lists: dict[str, list[int] | None] = {}
     for split in SPLITS:
         # A file in which only some rows name a split holds None in the others.
@@ -92,22 +92,3 @@ def load_task_list(source: str | None) -> dict[str, list[int] | None]:
     if shared:
         raise ConfigError(f"`tasks` source {source} trains and evaluates on the same seed {min(shared)}: split them.")
     return lists
-
-
-def _read_rows(source: str) -> list[dict]:
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError("`--tasks` needs the package datasets: pip install datasets.") from None
-    try:
-        if Path(source).is_file():
-            loaded = datasets.load_dataset("json", data_files=source, split="train")
-        else:
-            splits = datasets.load_dataset(source)
-            loaded = [{**row, "split": row.get("split") or name} for name, part in splits.items() for row in part]
-    except Exception as error:
-        raise ConfigError(f"cannot read the task list {source}: {' '.join(str(error).split())[:300]}") from None
-    rows = [dict(row) for row in loaded]
-    if rows and "seed" not in rows[0]:
-        raise ConfigError(f"the task list {source} has no column `seed`, only {', '.join(rows[0])}.")
-    return rows

@@ -20,7 +20,7 @@ Sums = dict[str, tuple[float, float]]
 MAX_METRICS = frozenset({"completions/max_length"})
 """Metrics whose first entry is a maximum: combined by `max`, never divided."""
 
-TOTAL_METRICS = frozenset({"num_tokens", "num_episodes"})
+TOTAL_METRICS = frozenset({"num_tokens", "num_episodes", "advantages/lone_trials"})
 """Metrics that are totals: combined by adding, never divided."""
 
 _SAME_REWARD = 1e-6

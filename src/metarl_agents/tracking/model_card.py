@@ -31,6 +31,11 @@ _SETTINGS = (
     *("advantages", "return_mode", "gamma_step", "gamma_traj", "anchor_scope", "scale_advantages"),
     *("learning_rate", "lr_scheduler_type", "updates_per_batch", "clip_low", "clip_high", "entropy_coef", "beta"),
 )
+_GAME_SETTINGS = (
+    *("opponents", "snapshot_every", "population_rule"),
+    *("normalise_by_role", "stop_on_success", "length_penalty"),
+)
+"""Told of a game, and wherever they are not the default."""
 _LORA = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules")
 
 
@@ -49,6 +54,8 @@ class CardFacts:
     """The weights' license, as the hub spells it; None where it is not known."""
     is_adapter: bool = False
     """Whether the folder holds adapters, not whole weights."""
+    is_game: bool = False
+    """Whether the environment seats opponents."""
     env_keywords: dict[str, Any] = field(default_factory=dict)
     """What the environment was built with."""
     steps: int = 0
@@ -233,7 +240,9 @@ def _training_table(facts: CardFacts) -> str:
         ("tokens of training, prompts included", f"{facts.num_tokens:,}"),
         ("machine", f"{facts.device}, {facts.num_processes} process{'es' * (facts.num_processes > 1)}"),
     ]
-    names = [*_SETTINGS, *(_LORA if config.model.use_peft else ())]
+    usual = Config().flat()
+    told_of_games = [name for name in _GAME_SETTINGS if facts.is_game or values[name] != usual[name]]
+    names = [*_SETTINGS, *told_of_games, *(_LORA if config.model.use_peft else ())]
     head = ["| | |", "|---|---|"]
     told = [f"| {escape(name)} | {escape(value)} |" for name, value in rows]
     return "\n".join([*head, *told, *(f"| `{name}` | {code(values[name], in_table=True)} |" for name in names)])

@@ -33,7 +33,7 @@ def trial_record(
     Args:
         trial: the trial, finished or crashed.
         decode: prompt ids to text, special tokens kept.
-        step: optimizer steps done when the trial was played.
+        step: training steps done when the trial was played.
         split: "train", "eval" or any other name; also the name of the file.
         returns: (T,) return of each turn, in the order of `trial.rows()`; None where there is none.
         advantages: (T,) advantage of each turn, in the same order; None where there is none.

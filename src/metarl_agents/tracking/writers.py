@@ -29,13 +29,14 @@ _SLOW_REFRESH_S = 30.0
 class RunLogger:
     """The one writer of a run; also a context manager that closes itself.
 
-    The x-axis of everything is the number of optimizer steps done. Tags are `train/<metric>`, `eval/<metric>`.
+    The x-axis of everything is the number of training steps done, a batch each (`optimizer_step` stands beside). Tags
+    are `train/<metric>`, `eval/<metric>`.
     The progress bar shows pass@1, pass@2 and pass@3 of training, each as the mean over the last 10 logged steps.
 
     Args:
         output_dir: the run folder; TensorBoard events and `metrics.jsonl` lie directly in it.
         report_to: "tensorboard" and/or "none", as a name or a sequence of names. `metrics.jsonl` is always written.
-        total_steps: the length of the progress bar, in optimizer steps.
+        total_steps: the length of the progress bar, in training steps.
         is_main: False on every process but one; then nothing is ever written.
         progress: False for no progress bar.
     """
@@ -69,7 +70,7 @@ class RunLogger:
         self.close()
 
     def log(self, step: int, metrics: Mapping[str, Any], prefix: str = "train") -> None:
-        """Write metrics under `prefix`/ at optimizer step `step`, and move the progress bar if they are training's.
+        """Write metrics under `prefix`/ at training step `step`, and move the progress bar if they are training's.
 
         `metrics.jsonl` gets one line per call: {"step", "prefix", "metrics"}; a number that is not finite is null
         there. TensorBoard gets such numbers as they are.

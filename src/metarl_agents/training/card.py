@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from metarl_agents.envs.factory import in_process, tiny_model_name
+from metarl_agents.envs.factory import in_process, opened, tiny_model_name
+from metarl_agents.envs.guard import call_guarded
 from metarl_agents.envs.registry import make
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.results import EvaluationResult, format_table
 from metarl_agents.policy.gguf import SMOLLM2, locate_gguf
-from metarl_agents.policy.loading import TINY, needs_warm_start, shipped_folder
+from metarl_agents.policy.loading import TINY, needs_warm_start, shipped_folder, shipped_tiny_models
 from metarl_agents.tracking.markdown import escape
 from metarl_agents.tracking.model_card import CARD_FILE, CardFacts, render_card, write_card
 
@@ -68,10 +69,17 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
         num_tokens=progress.num_tokens,
         num_processes=run.accelerator.num_processes,
         results=_results(run),
+        is_game=_is_game(run),
         notes=_notes(run),
         versions=versions,
         device=str(run.device.type),
     )
+
+
+def _is_game(run: Run) -> bool:
+    """Whether the run's evaluations tell of opponents; they know it without building an environment once more."""
+    found = [_read(run, name) for name in ("before", "after")]
+    return run.population is not None or any(result is not None and result.meta.get("games") for result in found)
 
 
 def _results(run: Run) -> str:
@@ -129,7 +137,7 @@ def _base(run: Run) -> tuple[str, str | None, str | None]:
     model, loaded = run.config.model, _loaded_from(run)
     name = model.model_name_or_path
     if name == TINY:
-        tiny_name = tiny_model_name(in_process(run.make_env)())
+        tiny_name = _tiny_name(run, loaded)
         kind = _kind_of_tiny(run, loaded, tiny_name)
         if kind == "made":
             return "a small model made for this run", None, None
@@ -143,6 +151,17 @@ def _base(run: Run) -> tuple[str, str | None, str | None]:
     if folder.exists() or not _HUB_NAME.fullmatch(place):
         return name, None, _license_of(folder)
     return name, place, None
+
+
+def _tiny_name(run: Run, loaded: str) -> str | None:
+    """Return which shipped model knows the environment; where that cannot be built just now, the one it came from."""
+    limit = run.config.trial.env_timeout_s
+    try:
+        with opened(run.make_env, limit) as env:
+            return call_guarded(partial(tiny_model_name, env), limit)
+    except (Exception, SystemExit):  # a user's environment may fail at any time; the model is trained and saved
+        folders = {name: shipped_folder(name) for name in shipped_tiny_models()}
+        return next((name for name, folder in folders.items() if folder == Path(loaded).absolute()), None)
 
 
 def _kind_of_tiny(run: Run, loaded: str, tiny_name: str | None) -> Literal["made", "shipped", "given"]:

@@ -50,7 +50,13 @@ def checkpoint_folder(output_dir: Path, step: int) -> Path:
 def list_checkpoints(output_dir: Path) -> list[Path]:
     """Return the finished checkpoints of a run, oldest first."""
     found = [p for p in output_dir.glob("checkpoint-*") if p.is_dir() and p.name.removeprefix("checkpoint-").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the training steps that a checkpoint's name tells; 0 where it tells none."""
+    number = checkpoint.name.removeprefix("checkpoint-")
+    return int(number) if number.isdigit() else 0
 
 
 def write_atomically(target: Path, write: Callable[[Path], None], accelerator: Any | None = None) -> None:

@@ -11,14 +11,15 @@ import difflib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment, MakeEnv
+from metarl_agents.envs.factory import opened
 from metarl_agents.errors import ConfigError
 from metarl_agents.prompting.messages import Messages
 from metarl_agents.rollout.runner import TrialRunner
+from metarl_agents.sources import read_rows
 from metarl_agents.types import Response
 
 Row = tuple[tuple[int, ...], tuple[int, ...]]
@@ -91,7 +92,8 @@ def demonstrate(
         rng = random.Random(f"{seed}/{number}")
         mode = rng.choice(memory_mix) if config.num_episodes > 1 else config.memory
         runner = TrialRunner(make_env, task, number, replace(config, memory=mode))
-        yield from play_scripted(runner, scripted_player(make_env(), player), rng, encode, answer_ids)
+        with opened(make_env) as env:
+            yield from play_scripted(runner, scripted_player(env, player), rng, encode, answer_ids)
         if runner.trial.crashed:
             raise ConfigError(f"the environment failed during scripted play of task {task}: {runner.trial.error}.")
 
@@ -136,23 +138,19 @@ def pages_and_answers(make_env: MakeEnv, seeds: Sequence[int], config: TrialConf
 def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> list[Row]:
     """Read rows from a JSONL file or hub dataset with the text columns `prompt` and `response`.
 
+    Rows that name another split than "train" are left out.
+
     Raises:
-        ConfigError: datasets is not installed, the source cannot be read, or a column is missing.
+        ConfigError: datasets is not installed, the source cannot be read, or it has no such rows.
     """
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError("reading demonstrations needs the package datasets: pip install datasets.") from None
-    try:
-        local = Path(source).is_file()
-        loaded = datasets.load_dataset("json", data_files=source, split="train") if local else None
-        loaded = loaded if local else datasets.load_dataset(source, split="train")
-    except Exception as error:  # datasets reports a bad source in many types
-        raise ConfigError(f"cannot read the demonstrations {source}: {' '.join(str(error).split())[:300]}") from None
-    missing = {"prompt", "response"} - set(loaded.column_names)
-    if missing:
-        raise ConfigError(f"the demonstrations {source} have no column `{sorted(missing)[0]}`: add it, as text.")
-    return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in loaded]
+    rows = [
+        row
+        for row in read_rows(source, "demonstrations", ["prompt", "response"])
+        if (row.get("split") or "train") == "train"
+    ]
+    if not rows:
+        raise ConfigError(f"the demonstrations {source} hold no training rows: give each a `prompt` and a `response`.")
+    return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in rows]
 
 
 def play_scripted(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.envs.factory import opened, tiny_model_name
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
@@ -51,7 +51,8 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
 
     task_lists = load_task_list(config.trial.tasks)
     # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
-    untaught = needs_warm_start(config.model, tiny_model_name(make_env()))
+    with opened(make_env) as env:
+        untaught = needs_warm_start(config.model, tiny_model_name(env))
     policy = _untaught(config, make_env) if untaught else build_policy(config, make_env)
     fit_context(config, policy)
     seed = TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]).take(0)[0]
@@ -120,7 +121,8 @@ def _answers(
 ) -> Callable[[TrialRunner, tuple[int, ...]], str]:
     """Return what answers: the environment's scripted player, or the model itself where there is none."""
     rng = random.Random(config.run.seed)
-    player = make_env().player()
+    with opened(make_env) as env:
+        player = env.player()
     speaker = PolicySpeaker(policy, Sampling.for_training(config), config.run.seed)
     limit = config.sampling.max_prompt_tokens
     calls = itertools.count()

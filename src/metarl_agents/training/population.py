@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,14 +22,13 @@ from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.games import GameEnvironment, Opponent
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.evaluation.ratings import Rating, Record, elo_ratings
+from metarl_agents.rollout.opponent_lists import SELF, read_listed
 from metarl_agents.rollout.opponents import OpponentFailure, SeatedEnvironments
 from metarl_agents.rollout.tasks import mix
 from metarl_agents.training.credit import drop_crashed_groups
 from metarl_agents.types import Episode, Outcome, Trial
 
 AGENT = "agent"
-SELF = "self"
-MODEL = "model:"
 _STREAM = 0x9091
 """Part of the seed of every deal: a stream of its own."""
 _MEMORY = 0.9
@@ -277,12 +275,11 @@ def _first_members(listed: list[str] | None, shares: dict[str, float]) -> tuple[
         return [Member(name, share * len(shares)) for name, share in shares.items()], None
     members, own_weight = [], None
     for entry in listed:
-        name, weight = _split_weight(entry)
-        if name == SELF:
+        name, weight, source = read_listed(entry)
+        if name == SELF and source is None:
             own_weight = weight
-        elif name.startswith(MODEL):
-            source = name.removeprefix(MODEL)
-            members.append(Member(Path(source).name, weight, source=source))
+        elif source is not None:
+            members.append(Member(name, weight, source=source))
         elif name in shares:
             members.append(Member(name, weight))
         else:
@@ -294,20 +291,6 @@ def _first_members(listed: list[str] | None, shares: dict[str, float]) -> tuple[
     if len(set(names)) < len(names) or (own_weight is None and not names):
         raise ConfigError(f"`opponents` is {listed}, but must name at least one opponent, and none twice.")
     return members, own_weight
-
-
-def _split_weight(entry: str) -> tuple[str, float]:
-    """Return (name, weight) of `name` or `name=weight`."""
-    name, equals, text = entry.rpartition("=")
-    if not equals:
-        return entry, 1.0
-    try:
-        weight = float(text)
-    except ValueError:
-        return entry, 1.0  # a path may hold the sign
-    if not 0 < weight < float("inf"):
-        raise ConfigError(f"`opponents` gives {name} the weight {text}, but weights must be positive: leave it out.")
-    return name, weight
 
 
 def _result(episodes: Sequence[Episode]) -> int:

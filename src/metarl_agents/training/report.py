@@ -1,4 +1,4 @@
-"""What a recipe does around `train()`: dry run, headline, the pass@k table before and after."""
+"""What a recipe does around `train()`: dry run, headline, the tables before and after."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from metarl_agents.cli import is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
+from metarl_agents.evaluation.games import examine_games, format_games
 from metarl_agents.evaluation.ratings import format_ratings
 from metarl_agents.evaluation.results import format_table
 from metarl_agents.training.snapshots import read_ratings
@@ -26,17 +27,19 @@ def run_and_report(config: Config) -> int:
     if result.interrupted:
         return 130
     if is_main_process():
-        sys.stdout.write(report(result))
+        sys.stdout.write(report(result, config))
     return 0
 
 
-def report(result: TrainResult) -> str:
-    """Return the pass@k table and where things are."""
+def report(result: TrainResult, config: Config) -> str:
+    """Return the pass@k table, of games what the trained model takes from each opponent, and where things are."""
     rows = [row for row in (result.before, result.after) if row is not None]
+    examined = examine_games(result.after, config.trial) if result.after is not None else None
+    games = f"After training:\n\n{format_games(examined)}\n\n" if examined is not None else ""
     ratings = read_ratings(result.output_dir)
     opponents = f"{format_ratings(ratings)}\n\n" if ratings else ""
     return (
-        f"\n{format_table(rows)}\n\n{opponents}"
+        f"\n{format_table(rows)}\n\n{games}{opponents}"
         f"Model:        {result.output_dir}\n"
         f"Curves:       tensorboard --logdir {result.output_dir}\n"
         f"Trajectories: python -m metarl_agents.tracking.viewer {result.output_dir}\n"

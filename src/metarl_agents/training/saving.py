@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from metarl_agents.training.checkpoint import (
     list_checkpoints,
     newest_whole,
     prune,
+    step_of,
     write_atomically,
     write_optimizer,
     write_progress,
@@ -66,7 +68,10 @@ def agree_on_output_dir(config: Config, accelerator: Any) -> tuple[Path, Path | 
     answer: list[Any] = [None]
     if accelerator.is_main_process:
         try:
-            answer = [open_output_dir(config)]
+            folder, resume = open_output_dir(config)
+            if resume is not None:
+                set_newer_aside(folder, resume)
+            answer = [(folder, resume)]
         except (ConfigError, CheckpointError) as error:
             answer = [error]
     if accelerator.num_processes > 1:
@@ -76,16 +81,35 @@ def agree_on_output_dir(config: Config, accelerator: Any) -> tuple[Path, Path | 
     return answer[0]
 
 
+def set_newer_aside(folder: Path, resume: Path) -> None:
+    """Rename the checkpoints of `folder` that are newer than `resume` to `abandoned-checkpoint-<step>`.
+
+    They are broken, or belong to a course that the run now leaves: it must write its own, and never resume from them.
+    """
+    for newer in list_checkpoints(folder):
+        if step_of(newer) > step_of(resume):
+            newer.rename(unused(newer.with_name(f"abandoned-{newer.name}")))
+
+
 def describe_run_folder(run: Run) -> None:
-    """Write `config.yaml` and `versions.json`."""
+    """Write `config.yaml` and `versions.json`.
+
+    Raises:
+        CheckpointError: the disk refuses.
+    """
     import yaml
 
     if not run.accelerator.is_main_process:
         return
     values = run.config.flat()
-    (run.output_dir / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     facts = {"seed": run.config.run.seed, "versions": versions(), "device": str(run.device)}
-    (run.output_dir / "versions.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    try:
+        (run.output_dir / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+        (run.output_dir / "versions.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write into {run.output_dir} ({error.strerror}): free some space or choose another `--output_dir`."
+        ) from None
 
 
 def versions() -> dict[str, str]:
@@ -200,7 +224,9 @@ def _load_best(run: Run) -> None:
 
 def _new_folder(config: Config) -> Path:
     if config.run.output_dir is None:
-        return _unused(RUNS / f"{_run_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}")
+        folder = unused(RUNS / f"{_run_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}")
+        _make(folder)
+        return folder
     folder = Path(config.run.output_dir)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"`output_dir` {folder} is a file: choose a folder.")
@@ -213,24 +239,29 @@ def _new_folder(config: Config) -> Path:
         raise ConfigError(
             f"`output_dir` {folder} already holds a run, one without a checkpoint: delete it or choose another folder."
         )
+    _make(folder)
+    return folder
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"`output_dir` {folder} cannot be made ({error.strerror}): choose another.") from None
-    return folder
 
 
-def _unused(folder: Path) -> Path:
-    """Return `folder`, or a sibling with a number where another run started in the same second."""
+def unused(folder: Path) -> Path:
+    """Return `folder`, or a sibling with a number where something of that name is there already."""
     candidate, number = folder, 2
     while candidate.exists():
         candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
-    candidate.mkdir(parents=True)
     return candidate
 
 
 def _newest_run(name: str) -> Path:
-    runs = [folder for folder in RUNS.glob(f"{name}-*") if list_checkpoints(folder)]
+    # The date and time of `_new_folder`, and the number of `unused`: another name may begin with this one.
+    own = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?")
+    runs = [folder for folder in RUNS.glob("*") if own.fullmatch(folder.name) and list_checkpoints(folder)]
     if not runs:
         raise CheckpointError(
             f"there is no run of {name} with a checkpoint in {RUNS}/: start one, or name its `--output_dir`."

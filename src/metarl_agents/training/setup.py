@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from metarl_agents.advantages import RunningMean
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.envs.factory import opened, tiny_model_name
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.adapters import (
     Reference,
@@ -184,7 +184,8 @@ def build_policy(config: Config, make_env: MakeEnv) -> Policy:
         ConfigError: the model cannot be found or read, or cannot be taught the environment.
     """
     model = config.model
-    tiny_name = tiny_model_name(make_env())
+    with opened(make_env) as env:
+        tiny_name = tiny_model_name(env)
     if needs_warm_start(model, tiny_name):
         policy = tiny_policy_on_the_fly(make_env, config)
     else:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from metarl_agents.config import Config, ModelConfig
-from metarl_agents.envs.factory import tiny_model_name
+from metarl_agents.config import Config
+from metarl_agents.envs.factory import opened, tiny_model_name
 from metarl_agents.envs.games import GameEnvironment
 from metarl_agents.envs.guard import can_interrupt
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.evaluation.ratings import Rating
-from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
+from metarl_agents.rollout.opponent_lists import load_opponent
 from metarl_agents.rollout.opponents import ModelOpponent
 from metarl_agents.training.checkpoint import list_checkpoints, read_progress, write_atomically
 from metarl_agents.training.population import Member, Population, snapshot_name
@@ -50,19 +50,19 @@ def open_population(run: Run, resume: Path | None) -> Population | None:
             "a population's games play in the training process, where a time limit works in the main thread only: set "
             "`--env_timeout_s none`, or train in the main thread."
         )
-    env = run.make_env()
-    if not isinstance(env, GameEnvironment):
-        raise ConfigError(
-            f"`opponents` and `snapshot_every` are for games, but {config.trial.env} is none (metarl_agents.envs.games."
-            "GameEnvironment): leave them out."
+    with opened(run.make_env) as env:
+        if not isinstance(env, GameEnvironment):
+            raise ConfigError(
+                f"`opponents` and `snapshot_every` are for games, but {config.trial.env} is none (metarl_agents.envs."
+                "games.GameEnvironment): leave them out."
+            )
+        population = Population(
+            config.population,
+            env,
+            seed=config.run.seed,
+            group_size=config.trial.group_size,
+            seat_model=_model_seater(run, tiny_model_name(env)),
         )
-    population = Population(
-        config.population,
-        env,
-        seed=config.run.seed,
-        group_size=config.trial.group_size,
-        seat_model=_model_seater(run, tiny_model_name(env)),
-    )
     state = run.progress.population
     if state:
         population.load_state(state)
@@ -148,19 +148,9 @@ def _model_seater(run: Run, tiny_name: str | None) -> Callable[[Member], ModelOp
 
 
 def _load(config: Config, source: str, dtype: Any, tiny_name: str | None, device: torch.device) -> Policy:
-    """Load a model that nobody trains; no random stream moves.
-
-    Raises:
-        ConfigError: it cannot be found or read, or is the built-in model, untaught.
-    """
-    model: ModelConfig = replace(config.model, model_name_or_path=source, gguf_file=None, dtype=dtype)
-    if needs_warm_start(model, tiny_name):
-        raise ConfigError("`opponents` names `model:tiny`, which cannot play this game untaught: name a trained model.")
+    """Load a model that nobody trains; no random stream moves."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        policy = load_policy(model, tiny_name=tiny_name)
-    policy.model.requires_grad_(False)
-    policy.model.eval().to(device)
-    return policy
+        return load_opponent(replace(config.model, dtype=dtype), source, tiny_name, device)
 
 
 def _bring_snapshots(run: Run, population: Population, resume: Path | None) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +85,7 @@ def train(
     run = build_run(config, make_env, policy, output_dir, resume, accelerator)
     workers = environment_workers(run.make_env, config.trial)
     with StopRequest() as stop, run.logger, run.watchdog, workers as run.make_env:
+        run.logger.message(f"Training draws: {Sampling.for_training(config).describe()}")
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
         while run.progress.step < config.run.max_steps:
             step = run.progress.step
@@ -103,7 +102,7 @@ def train(
             _validate_if_due(run)
             # Processes agree, so that none waits for another that has left.
             if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
-                return _interrupted(run, before)
+                return _interrupted(run, before, stop.resume_command(run.output_dir))
             if _due(run.progress.step, config.run.save_steps):
                 save_checkpoint(run)
         return _finished(run, before)
@@ -170,7 +169,11 @@ def _evaluate(run: Run, name: str) -> EvaluationResult | None:
     config = run.config.run
     result = _examine(run, "test", config.eval_tasks, f"evaluation {name} training", name, samples=config.eval_samples)
     if run.accelerator.is_main_process:
-        result.to_json(run.output_dir / "eval" / f"{name}.json")
+        file = run.output_dir / "eval" / f"{name}.json"
+        try:
+            result.to_json(file)
+        except OSError as error:  # a full disk; the result is logged and printed all the same
+            run.logger.message(f"Cannot write {file} ({error.strerror}): going on without it.")
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
     return result
 
@@ -188,7 +191,7 @@ def _examine(
     """Play a split's fixed tasks with the weights as they are; `phase` is what the watchdog calls it."""
     run.watchdog.enter(phase)
     with run.sharding.sampling(run.policy):
-        return evaluate(
+        result = evaluate(
             run.policy,
             run.make_env,
             run.config,
@@ -202,6 +205,11 @@ def _examine(
             on_trials=on_trials,
             on_played=lambda: run.watchdog.enter(f"result of the {phase}"),
         )
+    note = result.meta.get("fewer_tasks")
+    if note and note not in run.explained:
+        run.explained.add(note)
+        run.logger.message(note)
+    return result
 
 
 def _saved(run: Run, name: str) -> EvaluationResult | None:
@@ -237,17 +245,10 @@ def _record_trials(run: Run, trials: list[Trial], split: str) -> None:
     run.logger.trials(records, split)
 
 
-def _interrupted(run: Run, before: EvaluationResult | None) -> TrainResult:
+def _interrupted(run: Run, before: EvaluationResult | None, command: str) -> TrainResult:
     save_checkpoint(run)
-    run.logger.message(
-        f"Stopped after step {run.progress.step} and saved. Resume with: {_resume_command(run.output_dir)}"
-    )
+    run.logger.message(f"Stopped after step {run.progress.step} and saved. Resume with: {command}")
     return TrainResult(run.output_dir, before, None, True, run.progress.step)
-
-
-def _resume_command(output_dir: Path) -> str:
-    """Return the command of this process with the flags that resume it; the last of a repeated flag counts."""
-    return shlex.join(["python", *sys.argv, "--output_dir", str(output_dir), "--resume_from_checkpoint", "latest"])
 
 
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:

@@ -132,13 +132,20 @@ def _optimizer_step(run: Run, batch: TrialBatch, part: list[int]) -> Stats:
     active = part if use_all else [row for row in part if batch.has_signal[row]]
     by_token = config.loss_aggregation == "token_mean"
     units = batch.num_response_tokens(part) if by_token else len(part)
-    tokens, units, signal = run.sum_over_ranks(
-        torch.tensor([batch.num_response_tokens(part), units, float(batch.advantages[part].count_nonzero())])
-    ).tolist()
-    if tokens == 0 or (signal == 0 and not use_all):
+    signal = float(batch.advantages[part].count_nonzero()) + _critic_errors(batch, part)
+    tokens, units, signal = run.sum_over_ranks(torch.tensor([batch.num_response_tokens(part), units, signal])).tolist()
+    # The divergence from a reference has a gradient of its own.
+    if tokens == 0 or (signal == 0 and run.reference is None):
         return {"update/skipped": (1, 0)}
     stats = _backward(run, batch, active, units, float(len(part)))
     return stats | _step_optimizer(run)
+
+
+def _critic_errors(batch: TrialBatch, part: list[int]) -> float:
+    """Return how many rows of `part` the critic predicts wrongly; 0 where there is none."""
+    if batch.old_values is None:
+        return 0.0
+    return float((batch.old_values[part] != batch.returns[part]).sum())
 
 
 def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_rows: float) -> Stats:
@@ -166,7 +173,8 @@ def _backward(run: Run, batch: TrialBatch, rows: list[int], units: float, num_ro
             before = totals.get(name, (0.0, 0.0))
             worst = name.endswith("/max")
             totals[name] = (max(before[0], total), 1.0) if worst else (before[0] + total, before[1] + count)
-    totals["loss"] = (totals["loss"][0], 1.0)
+    # Each process holds its share of one sum, so all of them together count as one.
+    totals["loss"] = (totals["loss"][0], 1.0 / world)
     return totals
 
 

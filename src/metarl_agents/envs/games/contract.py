@@ -54,6 +54,10 @@ class Game(ABC):
     def information(self, state: State, seat: int) -> Hashable:
         """Return all that a seat knows in this state, and nothing else: equal for states it cannot tell apart."""
 
+    def least_payoff(self, seat: int) -> float | None:
+        """Return the least with which a seat can end a play, or None where only walking the game would tell."""
+        return None
+
     def deal(self, rng: Random) -> State:
         """Draw an initial state."""
         return choose(self.deals(), rng)

@@ -32,8 +32,8 @@ class GameEnvironment(Environment):
     A move that is not legal changes nothing: `info["invalid"]` is True, and the library charges for it.
 
     Whoever wants to answer for the opponent, for example to ask a language model for many games at once, uses the
-    parts of `step` and `reset` themselves: `deal` or `submit`, `reply` for as long as `awaited` tells a decision, then
-    `outcome`.
+    parts of `step` and `reset` themselves: `deal` or `submit`, `reply` for as long as `awaited` tells a decision (or
+    `let_opponent_play`), then `outcome`.
 
     Args:
         game: the rules.
@@ -92,12 +92,23 @@ class GameEnvironment(Environment):
         """Return whether these payoffs at the end are a draw. Default: the agent earned exactly nothing."""
         return payoffs[seat] == 0
 
+    def exact_values(self, opponent: Opponent, seat: int) -> tuple[float, float] | None:
+        """Return (floor, ceiling) of a seat's payoff against an opponent, where the game has a way of its own to tell.
+
+        The floor is what a player earns on average that cannot be exploited, the ceiling what the best response does.
+        Default: None, and evaluation walks the whole game.
+
+        Raises:
+            TooLarge: there is such a way, but it would take too long (`exact.TooLarge`).
+        """
+        return None
+
     # ---- the environment ---------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
         """Start the task of `seed`; the opponent has moved already where it moves first."""
         self.deal(seed=seed)
-        self._let_opponent_play()
+        self.let_opponent_play()
         result = self.outcome()
         return result.observation, result.info
 
@@ -105,14 +116,14 @@ class GameEnvironment(Environment):
         """Play the same deal again, or the next one of the task under `redraw_deal`."""
         self._started()
         self.deal()
-        self._let_opponent_play()
+        self.let_opponent_play()
         result = self.outcome()
         return result.observation, result.info
 
     def step(self, action: str) -> StepResult:
         """Play one action, let the opponent answer, and tell what came of it."""
         self.submit(action)
-        self._let_opponent_play()
+        self.let_opponent_play()
         return self.outcome()
 
     # ---- its parts ---------------------------------------------------------------------------------------------
@@ -147,14 +158,24 @@ class GameEnvironment(Environment):
         turn = self.game.current_player(state)
         return None if turn is None or turn == self._seat else self._decision(state, turn)
 
-    def reply(self, answer: str) -> None:
-        """Play the opponent's answer: an action, or a text with one; anything else becomes a random legal action."""
+    def reply(self, answer: str) -> tuple[str, bool]:
+        """Play the opponent's answer: an action, or a text with one; anything else becomes a random legal action.
+
+        Returns:
+            (what was played, whether the answer meant it).
+        """
         decision = self.awaited()
         if decision is None:
             raise RuntimeError("Nothing is asked of the opponent. Call `reply` only while `awaited` tells a decision.")
         action, replaced = self._readable(answer, decision, self._moves)
         self._state, self._moves = self.game.play(self._started(), action), self._moves + 1
         self._replaced += replaced
+        return action, not replaced
+
+    def let_opponent_play(self) -> None:
+        """Let the seated opponent answer until it is the agent's turn or the game is over."""
+        while (decision := self.awaited()) is not None:
+            self.reply(self._opponent.act(decision, self._generator(self._moves)))
 
     def outcome(self) -> StepResult:
         """Return what the agent sees and has earned since it last looked."""
@@ -219,9 +240,11 @@ class GameEnvironment(Environment):
 
     # ---- the opponent ------------------------------------------------------------------------------------------
 
-    def _let_opponent_play(self) -> None:
-        while (decision := self.awaited()) is not None:
-            self.reply(self._opponent.act(decision, self._generator(self._moves)))
+    @property
+    def seated(self) -> Opponent:
+        """Who plays against the agent in the current task."""
+        self._started()
+        return self._opponent
 
     def _answered(self, state: State, moves: int) -> tuple[State, int]:
         """Return (state, moves made) once the opponent has answered, without touching the current play."""

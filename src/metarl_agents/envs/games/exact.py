@@ -12,6 +12,11 @@ from typing import NamedTuple
 
 from metarl_agents.envs.games.contract import Decision, Game, Policy, State
 
+
+class TooLarge(Exception):
+    """A game is too large for what was asked of it to be told in reasonable time."""
+
+
 Deals = Sequence[tuple[float, State]]
 Worth = Callable[[float], float]
 """What a payoff at the end is worth; a share of wins is counted by `lambda payoff: payoff > 0`."""
