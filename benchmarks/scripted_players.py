@@ -35,7 +35,7 @@ def main() -> None:
     env = make(chosen.env, **chosen.env_kwargs)
     trials = [
         play_trial(env, chosen.player, seed, chosen.max_turns, chosen.num_episodes)
-        for seed in evaluation_seeds("test", chosen.num_tasks)
+        for seed in evaluation_seeds("test", min(chosen.num_tasks, env.num_tasks("test") or chosen.num_tasks))
     ]
     solved = [sum(any(t[:k]) for t, _ in trials) / len(trials) for k in range(1, chosen.num_episodes + 1)]
     scores = [score for _, score in trials if score is not None]
