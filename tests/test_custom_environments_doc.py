@@ -46,9 +46,16 @@ def my_package(tmp_path, monkeypatch):
     (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "my_env.py").write_text(CODE[0])
     monkeypatch.syspath_prepend(tmp_path)
+    forget_my_package()
     yield
-    for name in ("my_package", "my_package.my_env"):
-        sys.modules.pop(name, None)
+    forget_my_package()
+
+
+def forget_my_package():
+    """Other pages have packages of that name, too."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 def test_every_fence_is_of_a_kind_that_is_tested():
