@@ -250,8 +250,8 @@ def population(folder):
     for name, parts in (("straight", (4,)), ("halves", (2, 4))):
         for steps in parts:
             resume = "latest" if steps != parts[0] else None
-            run_settings = {"max_steps": steps, "save_steps": 2, "resume_from_checkpoint": resume}
-            train(Pennies, policy=small_policy(), output_dir=str(folder / name), **values, **run_settings)
+            chosen = values | {"max_steps": steps, "save_steps": 2, "resume_from_checkpoint": resume}
+            train(Pennies, policy=small_policy(), output_dir=str(folder / name), **chosen)
     return {"games": 4 * values["tasks_per_step"] * values["group_size"]}
 
 
