@@ -245,12 +245,24 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def part_processes() -> None:
+    """Take leave of the processes that were launched together, if there are any; the last thing a program does.
+
+    Threads that still wait for the others when the interpreter ends can bring a finished process down with SIGABRT.
+    """
+    distributed = sys.modules.get("torch.distributed")  # not imported: nothing was launched
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def run_cli(main: Any) -> None:
     """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2."""
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
 
     try:
-        sys.exit(main())
+        status = main()
+        part_processes()
+        sys.exit(status)
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
         # Where several processes were launched, all make the same mistake.
         if is_first_process():

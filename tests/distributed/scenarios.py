@@ -21,6 +21,7 @@ from pennies import Pennies
 from safetensors.torch import save_file
 from training_helpers import SHORT, SMALL, Coin, small_config, small_policy
 
+from metarl_agents.cli import part_processes
 from metarl_agents.policy import scoring
 from metarl_agents.policy.processes import start_processes
 from metarl_agents.tracking import finish
@@ -284,6 +285,7 @@ def main():
     result = SCENARIOS[name](folder)
     if os.environ.get("RANK", "0") == "0":
         (folder / "result.json").write_text(json.dumps(result))
+    part_processes()
 
 
 if __name__ == "__main__":

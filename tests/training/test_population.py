@@ -331,7 +331,7 @@ def test_another_checkpoint_can_be_an_opponent(tmp_path):
 def test_a_snapshot_of_adapters_plays_too(tmp_path):
     settings = SELF_PLAY | {"use_peft": True, "lora_r": 2, "max_steps": 3, "snapshot_every": 1}
     result = run_training(tmp_path / "run", Quick, **settings)
-    assert (result.output_dir / "population/snapshot-2/adapter_model.safetensors").is_file()
+    assert (result.output_dir / "population/snapshot-3/adapter_model.safetensors").is_file()
     assert metrics_of(result.output_dir)[3]["population/failure_rate"] == 0
     assert "snapshot-1" in str(roles(result.output_dir))
 
