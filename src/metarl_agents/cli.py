@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
@@ -245,14 +245,21 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def part_processes() -> None:
-    """Take leave of the processes that were launched together, if there are any; the last thing a program does.
+def leave(status: int | None) -> NoReturn:
+    """End this process, the last thing a program does.
 
-    Threads that still wait for the others when the interpreter ends can bring a finished process down with SIGABRT.
+    Of several processes that were launched together each waits for the others, and then ends without taking the
+    interpreter apart: threads of their communication are alive until the very end, and have brought processes that had
+    finished down with SIGABRT, which the launcher reports as a failed run.
     """
     distributed = sys.modules.get("torch.distributed")  # not imported: nothing was launched
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
+    is_alone = distributed is None or not distributed.is_available() or not distributed.is_initialized()
+    if is_alone or distributed.get_world_size() == 1:
+        sys.exit(status)
+    distributed.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status or 0)
 
 
 def run_cli(main: Any) -> None:
@@ -260,9 +267,7 @@ def run_cli(main: Any) -> None:
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
 
     try:
-        status = main()
-        part_processes()
-        sys.exit(status)
+        leave(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
         # Where several processes were launched, all make the same mistake.
         if is_first_process():

@@ -21,7 +21,7 @@ from pennies import Pennies
 from safetensors.torch import save_file
 from training_helpers import SHORT, SMALL, Coin, small_config, small_policy
 
-from metarl_agents.cli import part_processes
+from metarl_agents.cli import leave
 from metarl_agents.policy import scoring
 from metarl_agents.policy.processes import start_processes
 from metarl_agents.tracking import finish
@@ -285,7 +285,7 @@ def main():
     result = SCENARIOS[name](folder)
     if os.environ.get("RANK", "0") == "0":
         (folder / "result.json").write_text(json.dumps(result))
-    part_processes()
+    leave(0)
 
 
 if __name__ == "__main__":
