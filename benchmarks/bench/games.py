@@ -7,22 +7,18 @@ Read first: `Played`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from metarl_agents.config import TrialConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult, paired_bootstrap, seed_spread
-from metarl_agents.evaluation.games import SMALLEST_GAP
+from metarl_agents.evaluation.games import SMALLEST_GAP, counted
 
 _LETTERS = {"won": "w", "drawn": "d", "lost": "l", "unfinished": "u"}
 _WORDS = {letter: word for word, letter in _LETTERS.items()}
-_UNFINISHED = "unfinished"
 
 
 # ---- in a cell's file ----------------------------------------------------------------------------------------------
@@ -98,13 +94,12 @@ class Played:
         return (self.payoff[:, kept] - self.floor[kept, None]) / np.mean(self.gap[kept])
 
 
-def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None], config: TrialConfig) -> Played | None:
+def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None]) -> Played | None:
     """Bring the runs of a row together; None where there are none.
 
     Args:
         results: (runs,) what they found on the same tasks.
         seeds: (runs,) what they were trained with.
-        config: the settings they were played under.
 
     Raises:
         ConfigError: a result holds no examined games, or runs met different opponents in one task.
@@ -112,16 +107,18 @@ def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None]
     if not results:
         return None
     records = [_record(result) for result in results]
-    by_task = [{row["seed"]: _whole(row, config) for row in record["rows"]} for record in records]
+    by_task = [{row["seed"]: row for row in record["rows"]} for record in records]
     tasks = results[0].task_seeds
     frame = {(one["opponent"], one["seat"]): one for one in records[0]["exact"]}
     roles = [_role([rows[task] for rows in by_task]) for task in tasks]
     floor, ceiling = (np.array([frame.get(role, {}).get(name, np.nan) for role in roles]) for name in _FRAME)
     played = [[rows[task] for task in tasks] for rows in by_task]
+    least = [{one["seat"]: one["payoff"] for one in record["least"]} for record in records]
+    payoff = [[_payoffs(row, of_run) for row in rows] for rows, of_run in zip(played, least, strict=True)]
     return Played(
         seeds=tuple(seeds),
         tasks=tuple(tasks),
-        payoff=np.array([[_counted(row, config) for row in rows] for rows in played]),
+        payoff=np.array(payoff),
         endings=np.array([[row["endings"] for row in rows] for rows in played]),
         floor=floor,
         gap=ceiling - floor,
@@ -131,9 +128,13 @@ def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None]
 _FRAME = ("floor", "ceiling")
 
 
+def _payoffs(row: Mapping[str, Any], least: Mapping[int, float | None]) -> list[float]:
+    return [counted(row, episode, least) for episode in range(len(row["payoffs"]))]
+
+
 def _record(result: EvaluationResult) -> dict[str, Any]:
     games = result.meta.get("games")
-    if games is None or "exact" not in games:
+    if games is None or not {"exact", "least"} <= set(games):
         raise ConfigError(
             f"the evaluation {result.label} holds no games: its block cannot have the measure `exploited`, unless the "
             "cell was damaged; delete that, and it is made again."
@@ -141,39 +142,11 @@ def _record(result: EvaluationResult) -> dict[str, Any]:
     return games
 
 
-def _whole(row: Mapping[str, Any], config: TrialConfig) -> Mapping[str, Any]:
-    """Return a trial's row with the plays that a crash kept it from, as unfinished ones."""
-    missing = config.num_episodes - len(row["endings"])
-    if not missing:
-        return row
-    endings, payoffs = [*row["endings"], *[_UNFINISHED] * missing], [*row["payoffs"], *[0.0] * missing]
-    return {**row, "endings": endings, "payoffs": payoffs}
-
-
 def _role(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
     roles = {(row["opponent"], row["seat"]) for row in rows}
     if len(roles) > 1 or None in next(iter(roles)):
         raise ConfigError(f"in the task {rows[0]['seed']} the runs met {sorted(map(str, roles))}: evaluate them again.")
     return roles.pop()
-
-
-def _counted(row: Mapping[str, Any], config: TrialConfig) -> list[float]:
-    """Return what each episode counts: a play that did not end, the least that the game can pay."""
-    if _UNFINISHED not in row["endings"]:
-        return list(row["payoffs"])
-    least = _least(config.env, json.dumps(config.env_kwargs, sort_keys=True), row["seat"])
-    ended = zip(row["payoffs"], row["endings"], strict=True)
-    return [least if least is not None and ending == _UNFINISHED else payoff for payoff, ending in ended]
-
-
-@lru_cache(maxsize=64)
-def _least(env: str, env_kwargs: str, seat: int) -> float | None:
-    """Return the least that a game can pay in a seat; walking it can take long, so each is walked once."""
-    from metarl_agents.envs.factory import environment_factory
-    from metarl_agents.evaluation.game_values import least_payoff
-
-    game = environment_factory(TrialConfig(env=env, env_kwargs=json.loads(env_kwargs)))().game
-    return least_payoff(game, seat)
 
 
 # ---- statistics ----------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class _Table:
     def _played(self, row: Row) -> games.Played | None:
         found = self.results[row.id]
         seeds = [job.seed for job, _, _ in found]
-        return games.read_played([result for _, _, result in found], seeds, row.jobs[0].config.trial)
+        return games.read_played([result for _, _, result in found], seeds)
 
     def _measure(self) -> Measure:
         """Return what the table leads with: payoffs where no opponent that was met leaves anything to exploit."""

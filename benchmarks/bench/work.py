@@ -190,7 +190,7 @@ def evaluation_cell(job: Job, result: EvaluationResult, trained: Cell | None, **
 def _games_of(job: Job, result: EvaluationResult) -> dict[str, Any]:
     """Return {"games": ...}, examined, where the result holds games."""
     games = result.meta.get("games")
-    if games is not None and "exact" not in games:
+    if games is not None and "least" not in games:
         games = examine_games(result, exam_settings(job.config.trial, job.config.population.opponents))
     return {} if games is None else {"games": games}
 

@@ -57,6 +57,8 @@ EXACT = [
     {"opponent": "weak", "seat": 1, "floor": -1.0, "ceiling": 1.0},
     {"opponent": "safe", "seat": 0, "floor": 0.0, "ceiling": 0.04},
 ]
+LEAST = [{"seat": seat, "payoff": -3.0} for seat in (0, 1)]
+"""Three rounds lost."""
 EARNED = {
     "base": {None: [[-1.0] * 3, [-2.0] * 3, [0.0] * 3]},
     "rl": dict.fromkeys((0, 1), [[0.0] * 3, [0.0] * 3, [1.0] * 3]),
@@ -83,7 +85,8 @@ def games(seeds, earned):
         payoffs = list(earned[max(0, number % 4 - 1)])
         endings = ["won" if paid > 0 else "drawn" if paid == 0 else "lost" for paid in payoffs]
         rows.append({"seed": seed, "opponent": opponent, "seat": seat, "payoffs": payoffs, "endings": endings})
-    return {"players": ["first", "second"], "rows": rows, "exact": [dict(one) for one in EXACT], "summary": []}
+    exact = [dict(one) for one in EXACT]
+    return {"players": ["first", "second"], "rows": rows, "exact": exact, "least": LEAST, "summary": []}
 
 
 def result_of(job, earned=None):

@@ -26,7 +26,7 @@ from report.page import render_page  # noqa: E402
 from report.reading import read_report  # noqa: E402
 from report.text import render_text  # noqa: E402
 
-from metarl_agents.config import Config, TrialConfig  # noqa: E402
+from metarl_agents.config import Config  # noqa: E402
 from metarl_agents.envs.factory import environment_factory  # noqa: E402
 from metarl_agents.errors import ConfigError  # noqa: E402
 from metarl_agents.evaluation import EvaluationResult  # noqa: E402
@@ -168,7 +168,7 @@ def test_games_that_nobody_examined_are_examined_for_their_cell(plan):
         memory="reflection", sampling="s", split="test", meta={"model": "m", **record},
     )  # fmt: skip
     kept = evaluation_cell(job, result, training(job.train)).evaluation()
-    found = describe(read_played([kept], [0], trial), OPTIONS)
+    found = describe(read_played([kept], [0]), OPTIONS)
     assert [entry["share"] for entry in found["exploited"].values()] == [0.0, 1.0]
     assert kept.meta["games"]["summary"][0]["episodes"][1]["won"] == 1.0
 
@@ -223,7 +223,7 @@ def test_rows_are_compared_seed_by_seed(plan):
 
     def played(by_seed):
         results = [result_of(job, [[value] * 3, [value - 1] * 3, [0.0] * 3]) for value in by_seed.values()]
-        return read_played(results, list(by_seed), job.config.trial)
+        return read_played(results, list(by_seed))
 
     first, second = played({0: 1.0, 1: 2.0, 2: 0.0}), played({2: 0.0, 1: 2.0})
     found = compare(first, second, "exploited", OPTIONS)
@@ -248,10 +248,13 @@ def test_a_play_that_did_not_end_counts_the_least_that_the_game_pays(plan):
 def test_a_crashed_trial_is_a_failure_of_its_run_and_stays_in_the_denominator(plan):
     def crash(job, result):
         if job.name == "rocks/meta/s1":
-            for row in result.meta["games"]["rows"][:2]:
-                row |= {"payoffs": row["payoffs"][:1], "endings": row["endings"][:1]}
-            # As a result file has it: all plays are there, those that never came unfinished and at the least payoff.
-            result.meta["games"]["rows"][0] |= {"payoffs": [-3.0] * 3, "endings": ["unfinished"] * 3}
+            # As a result file has it (`games_record`): all plays are there, those that never came unfinished.
+            first, second = result.meta["games"]["rows"][:2]
+            first |= {"payoffs": [0.0] * 3, "endings": ["unfinished"] * 3}
+            second |= {
+                "payoffs": [second["payoffs"][0], 0.0, 0.0],
+                "endings": [second["endings"][0], *["unfinished"] * 2],
+            }
             result.crashed = [{"seed": result.task_seeds[place], "error": "boom"} for place in (0, 1)]
 
     found = summary(plan, cells_of(plan, crash))
@@ -384,6 +387,6 @@ def test_a_game_of_one_episode_has_no_gain():
         label="x", env="kuhn", env_kwargs={}, num_episodes=1, max_turns=4, memory="none", sampling="s", split="test",
         task_seeds=list(range(4)), solved_at=[0, 0, None, None], meta={"games": rows},
     )  # fmt: skip
-    played = read_played([result], [0], TrialConfig(env="kuhn", num_episodes=1, stop_on_success=False))
+    played = read_played([result], [0])
     assert gain(played, "exploited", OPTIONS) is None
     assert describe(played, OPTIONS)["exploited"]["1"]["share"] == pytest.approx((0.5 + 0.5 + 0.5) / 3)

@@ -162,31 +162,28 @@ def run_all(plan, tmp_path, make):
     return [cell.name for cell in read_cells(plan.preset, tmp_path / "results").values()]
 
 
-def test_work_that_ends_well_while_others_are_stopped_is_kept(plan, tmp_path):
-    first, second = [job.name for job in plan.jobs_wanted() if job.kind == "train"][:2]
+def stopping(first, ends):
+    """Work of which the job `first` is interrupted, and the one beside it ends well as soon as `ends(shop)`."""
     both = threading.Barrier(2, timeout=10)
 
     def make(job, shop, trained):
         both.wait()
         if job.name == first:
             raise Interrupted
-        while not shop.stopping:
+        while not ends(shop):
             time.sleep(0.01)
         return cell_of(job)
 
-    assert run_all(plan, tmp_path, make) == [second]
+    return make
+
+
+def test_work_that_ends_well_while_others_are_stopped_is_kept(plan, tmp_path):
+    first, second = [job.name for job in plan.jobs_wanted() if job.kind == "train"][:2]
+    assert run_all(plan, tmp_path, stopping(first, ends=lambda shop: shop.stopping)) == [second]
 
 
 def test_work_that_ends_at_the_same_moment_as_what_was_stopped_is_kept(plan, tmp_path, monkeypatch):
     first, second = [job.name for job in plan.jobs_wanted() if job.kind == "train"][:2]
-
-    both = threading.Barrier(2, timeout=10)
-
-    def make(job, shop, trained):
-        both.wait()
-        if job.name == first:
-            raise Interrupted
-        return cell_of(job)
 
     def wait_for_all(running, **how):
         while not all(future.done() for future in running):
@@ -195,7 +192,7 @@ def test_work_that_ends_at_the_same_moment_as_what_was_stopped_is_kept(plan, tmp
         return sorted(running, key=lambda future: future.exception() is None), set()
 
     monkeypatch.setattr(runner_module, "wait", wait_for_all)
-    assert run_all(plan, tmp_path, make) == [second]
+    assert run_all(plan, tmp_path, stopping(first, ends=lambda shop: True)) == [second]
 
 
 def test_an_interrupt_while_a_cell_is_written_loses_it_not(plan, tmp_path, monkeypatch):

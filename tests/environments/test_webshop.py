@@ -183,18 +183,24 @@ def test_what_is_listed_is_what_can_be_done():
                 break
 
 
-def test_values_with_a_slash_can_be_clicked_as_shown(tmp_path):
+def lamp_found(folder, name, *values):
+    """A shop with one lamp, whose option `name` has these values, after a search for it."""
     record = {
         "asin": "B1", "name": "Lamp", "query": "lamp", "product_category": "a › b", "pricing": "$5",
-        "customization_options": {"Color": [{"value": "Red / White"}]},
+        "customization_options": {name: [{"value": value} for value in values]},
     }  # fmt: skip
-    (tmp_path / "items_shuffle.json").write_text(json.dumps([record]))
-    (tmp_path / "items_ins_v2.json").write_text(
+    (folder / "items_shuffle.json").write_text(json.dumps([record]))
+    (folder / "items_ins_v2.json").write_text(
         json.dumps({"B1": {"attributes": ["x"], "instruction": "a lamp", "instruction_attributes": ["x"]}})
     )
-    env = WebShop(data_dir=str(tmp_path), split="test")
+    env = WebShop(data_dir=str(folder), split="test")
     env.reset(seed=0)
     env.step("search[lamp]")
+    return env
+
+
+def test_values_with_a_slash_can_be_clicked_as_shown(tmp_path):
+    env = lamp_found(tmp_path, "Color", "Red / White")
     info = env.step("click[b1]").info
     assert "click[red | white]" in info["admissible_actions"]
     env.step(env.parse_action("<action>click[Red | White]</action>"))
@@ -202,17 +208,7 @@ def test_values_with_a_slash_can_be_clicked_as_shown(tmp_path):
 
 
 def test_values_with_half_a_bracket_can_be_clicked_as_listed(tmp_path):
-    record = {
-        "asin": "B1", "name": "Lamp", "query": "lamp", "product_category": "a › b", "pricing": "$5",
-        "customization_options": {"Count": [{"value": "4 [Pack"}, {"value": "4] pack"}, {"value": "a] click[b"}]},
-    }  # fmt: skip
-    (tmp_path / "items_shuffle.json").write_text(json.dumps([record]))
-    (tmp_path / "items_ins_v2.json").write_text(
-        json.dumps({"B1": {"attributes": ["x"], "instruction": "a lamp", "instruction_attributes": ["x"]}})
-    )
-    env = WebShop(data_dir=str(tmp_path), split="test")
-    env.reset(seed=0)
-    env.step("search[lamp]")
+    env = lamp_found(tmp_path, "Count", "4 [Pack", "4] pack", "a] click[b")
     listed = env.step("click[b1]").info["admissible_actions"]
     assert listed[-2:] == ["click[4 [pack]", "click[4] pack]"], "what no answer can name is not listed"
     for action in listed[-2:]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from games_settings import BOARD, KUHN, ROCK
 
-from metarl_agents.config import TrialConfig
 from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.environments.matrix_game.opponents import makers
 from metarl_agents.envs.factory import environment_factory
@@ -19,10 +19,6 @@ from metarl_agents.evaluation.game_values import (
     safe_player,
 )
 from metarl_agents.evaluation.games import SMALLEST_GAP
-
-KUHN = TrialConfig(env="kuhn", wording="compact", max_turns=4, num_episodes=3, stop_on_success=False)
-ROCK = replace(KUHN, env="matrix_game", max_turns=5, env_kwargs={"rounds": 2, "opponent": "always_rock"})
-BOARD = replace(KUHN, env="tictactoe", max_turns=6, env_kwargs={"opponent": "prefers_edges"})
 
 
 def test_with_a_replayed_deal_the_ceiling_knows_the_deal_and_with_new_deals_it_does_not():

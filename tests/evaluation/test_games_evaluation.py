@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from games_settings import BOARD, KUHN, ROCK
 
-from metarl_agents.config import TrialConfig
 from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.errors import ConfigError
@@ -24,10 +24,6 @@ from metarl_agents.evaluation.games import (
 )
 from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.types import Response
-
-KUHN = TrialConfig(env="kuhn", wording="compact", max_turns=4, num_episodes=3, stop_on_success=False)
-ROCK = replace(KUHN, env="matrix_game", max_turns=5, env_kwargs={"rounds": 2, "opponent": "always_rock"})
-BOARD = replace(KUHN, env="tictactoe", max_turns=6, env_kwargs={"opponent": "prefers_edges"})
 
 
 def played(config, say, seed=0, ids=()):

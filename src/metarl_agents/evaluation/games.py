@@ -242,7 +242,7 @@ def _episode(
     rows: Sequence[Row], episode: int, values: Mapping[Role, Exact], least: Mapping[int, float | None]
 ) -> dict[str, Any]:
     endings = [row["endings"][episode] for row in rows]
-    payoffs = [_counted(row, episode, least) for row in rows]
+    payoffs = [counted(row, episode, least) for row in rows]
     shares = {ending: endings.count(ending) / len(rows) for ending in (*_ENDINGS.values(), _UNFINISHED)}
     framed = [
         (payoff, exact)
@@ -254,7 +254,14 @@ def _episode(
     return {"n": len(rows), **shares, "payoff": estimate(payoffs), "exploited": exploited}
 
 
-def _counted(row: Row, episode: int, least: Mapping[int, float | None]) -> float:
+def counted(row: Row, episode: int, least: Mapping[int, float | None]) -> float:
+    """Return what an episode of a trial counts: a play that did not end, the least that the game can pay.
+
+    Args:
+        row: the trial.
+        episode: from 0.
+        least: by seat; where it is None or not given, what the play had earned counts.
+    """
     forfeited = least.get(row["seat"]) if row["endings"][episode] == _UNFINISHED else None
     return row["payoffs"][episode] if forfeited is None else forfeited
 

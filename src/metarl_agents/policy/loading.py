@@ -24,7 +24,7 @@ from metarl_agents.policy.gguf import (
     name_control_tokens,
     names_gguf,
 )
-from metarl_agents.policy.policy import Policy
+from metarl_agents.policy.policy import Policy, check_chat_template
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import disable_dropout
 from metarl_agents.policy.tiny import build_model, build_tokenizer
@@ -177,11 +177,7 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
             name if has_adapters else folder, **options, **({} if has_adapters else from_file)
         )
     # Weights may take minutes to fetch and read, so what they cannot mend is said before.
-    if not getattr(tokenizer, "chat_template", None):
-        raise ConfigError(
-            f"the tokenizer of {name} has no chat template, so prompts cannot be put to this model: choose an instruct "
-            "or chat model, or add a `chat_template.jinja` to its folder."
-        )
+    check_chat_template(tokenizer, name)
     with quiet_progress(), _one_sentence(name, gguf_file):
         from transformers import AutoModelForCausalLM
 

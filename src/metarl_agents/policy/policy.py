@@ -22,6 +22,19 @@ from metarl_agents.policy.scoring import base_model
 from metarl_agents.types import Response
 
 
+def check_chat_template(tokenizer: Any, name: str | None = None) -> None:
+    """Refuse a tokenizer that cannot put a conversation into tokens.
+
+    Raises:
+        ConfigError: it has no chat template; the sentence names the model, where `name` does.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise ConfigError(
+            f"the tokenizer{f' of {name}' if name else ''} has no chat template, so prompts cannot be put to this "
+            "model: choose an instruct or chat model, or add a `chat_template.jinja` to its folder."
+        )
+
+
 class Policy:
     """A causal language model with its tokenizer."""
 
@@ -31,11 +44,7 @@ class Policy:
         Raises:
             ConfigError: the tokenizer has no chat template.
         """
-        if not getattr(tokenizer, "chat_template", None):
-            raise ConfigError(
-                "the tokenizer has no chat template, so prompts cannot be put to this model: choose an instruct or "
-                "chat model, or add a `chat_template.jinja` to its folder."
-            )
+        check_chat_template(tokenizer)
         self.model = model
         self.sampler: Any | None = None
         """What `generate` uses instead of `model`, where that is sharded (`sampling_copy.py`)."""

@@ -18,7 +18,7 @@ from typing import Any
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.games import Decision, GameEnvironment, Opponent
 from metarl_agents.envs.games.seating import MIXED, Seating, seating
-from metarl_agents.envs.guard import call_with_timeout, can_interrupt
+from metarl_agents.envs.guard import call_guarded
 from metarl_agents.envs.serving import reach
 from metarl_agents.envs.wording import Wording
 from metarl_agents.policy.policy import Policy
@@ -276,7 +276,7 @@ class SeatedGame(Postponing):
         return result.observation, result.info
 
     def _timed(self, call: Callable[[], Any]) -> Any:
-        return call_with_timeout(call, self._timeout_s if can_interrupt() else None)
+        return call_guarded(call, self._timeout_s)
 
 
 class SeatedEnvironments:

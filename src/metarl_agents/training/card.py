@@ -55,6 +55,7 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
     """Return what the card of the run's model tells, the results read from the run's `eval/` folder."""
     base, on_hub, license_name = _base(run)
     progress = run.progress
+    examined = {name: result for name in ("before", "after") if (result := _read(run, name)) is not None}
     return CardFacts(
         name=run.output_dir.resolve().name,
         config=run.config,
@@ -68,27 +69,21 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
         num_episodes=progress.num_episodes,
         num_tokens=progress.num_tokens,
         num_processes=run.accelerator.num_processes,
-        results=_results(run),
-        is_game=_is_game(run),
+        results=_results(run, examined),
+        # Evaluations tell of opponents, and no environment need be built for it once more.
+        is_game=run.population is not None or any(result.meta.get("games") for result in examined.values()),
         notes=_notes(run),
         versions=versions,
         device=str(run.device.type),
     )
 
 
-def _is_game(run: Run) -> bool:
-    """Whether the run's evaluations tell of opponents; they know it without building an environment once more."""
-    found = [_read(run, name) for name in ("before", "after")]
-    return run.population is not None or any(result is not None and result.meta.get("games") for result in found)
-
-
-def _results(run: Run) -> str:
+def _results(run: Run, examined: dict[str, EvaluationResult]) -> str:
     """Return the table before and after; an `after` of other weights than these is left out."""
-    found = [_read(run, "before"), _read(run, "after")]
     rows = [
         _escaped(result, f"{name} training")
-        for name, result in zip(("before", "after"), found, strict=True)
-        if result is not None and (name == "before" or result.step == run.progress.step)
+        for name, result in examined.items()
+        if name == "before" or result.step == run.progress.step
     ]
     return format_table(rows, markdown=True) if rows else ""
 
