@@ -62,8 +62,8 @@ bench-speed: $(READY)  ## speed of rollout, update and iteration beside other lo
 	$(BIN)/pip install $(PIP_FLAGS) -c $(VENV)/torch.txt -e ".[speed]"
 	$(BIN)/python benchmarks/speed.py
 
-report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run
-	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories
+report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run (README=1: in README.md too)
+	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories $(if $(README),--readme README.md)
 
 format: $(READY)  ## fix layout
 	$(BIN)/ruff format .

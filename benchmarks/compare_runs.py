@@ -30,14 +30,16 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import (
     EvaluationResult,
     PairedDifference,
+    entropy_interval,
     holm_adjusted,
-    independent_pass_at_k,
+    independent_per_task,
     paired_bootstrap,
     pooled,
     seed_spread,
     wilson_interval,
 )
-from metarl_agents.evaluation.results import lay_out, lay_out_notes, percent, table_notes
+from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
+from metarl_agents.evaluation.results import table_notes
 
 _MUST_AGREE = ("env", "env_kwargs", "split", "max_turns", "sampling", "task_seeds")
 _MUST_AGREE_IN_GROUP = ("memory", "num_episodes")
@@ -154,7 +156,7 @@ def independent(results: Sequence[EvaluationResult], k: int, options: Mapping[st
     share = seed_spread([result.independent(k) for result in results]).mean
     if len(results) == 1:
         return {"share": share, "interval": list(results[0].independent_interval(k))}
-    values = np.array([[independent_pass_at_k([task], k) for task in r.first_episode_successes] for r in results])
+    values = np.array([independent_per_task(result.first_episode_successes, k) for result in results])
     if np.all(values == 0) or np.all(values == 1):
         # Resampling would claim certainty.
         tasks = values.shape[1]
@@ -166,20 +168,39 @@ def independent(results: Sequence[EvaluationResult], k: int, options: Mapping[st
 def diversity(results: Sequence[EvaluationResult], options: Mapping[str, int]) -> dict[str, Any] | None:
     """Average the entropy of first episodes over runs; None where a run has none.
 
-    Results keep its mean over tasks alone, so the interval is over runs, and None where there is a single one.
+    The interval is over tasks and, where there are several, over runs. Older results kept no entropy of each task: with
+    one of them it is over runs alone, and None where there is a single one. `over_tasks` says which.
     """
     nats = [result.diversity_nats for result in results]
     if None in nats:
         return None
-    column = np.array(nats)[:, None]
-    found = paired_bootstrap(column, np.zeros_like(column), over_runs=True, **options) if len(nats) > 1 else None
+    values = _entropies(results)
     shares = seed_spread([result.diversity_normalised for result in results])
-    interval = None if found is None else [found.low, found.high]
-    return {"nats": seed_spread(nats).mean, "share": shares.mean, "interval": interval}
+    told = {"nats": seed_spread(nats).mean, "share": shares.mean, "over_tasks": values is not None}
+    if values is not None and (len(nats) == 1 or np.ptp(values) == 0):  # resampling would claim certainty
+        return told | {"interval": list(entropy_interval(values[0], results[0].num_samples, **options))}
+    column = np.array(nats)[:, None] if values is None else values
+    found = paired_bootstrap(column, np.zeros_like(column), over_runs=True, **options) if len(nats) > 1 else None
+    return told | {"interval": None if found is None else [found.low, found.high]}
 
 
-def describe_group(group: Group, options: dict[str, int]) -> dict[str, Any]:
-    """Compute pooled pass@k, its interval and spread, and the gain of later episodes over the first."""
+def _entropies(results: Sequence[EvaluationResult]) -> np.ndarray | None:
+    """Return (runs, tasks') entropies of the tasks that have one in every run; None where there is no such task."""
+    if any(result.diversity_by_task is None for result in results):
+        return None
+    values = np.array([result.diversity_by_task for result in results], dtype=float)  # NaN: left out after a crash
+    kept = values[:, ~np.isnan(values).any(axis=0)]
+    return kept if kept.size else None
+
+
+def describe_group(group: Group, options: dict[str, int], *, sampled: bool = True) -> dict[str, Any]:
+    """Compute pooled pass@k, its interval and spread, and the gain of later episodes over the first.
+
+    Args:
+        group: the method.
+        options: of the bootstrap.
+        sampled: also what independent first episodes tell.
+    """
     table: dict[str, Any] = {}
     gains: dict[str, Any] = {}
     for k in range(1, group.num_episodes + 1):
@@ -196,7 +217,8 @@ def describe_group(group: Group, options: dict[str, int]) -> dict[str, Any]:
         if k > 1:
             gains[f"pass@{k}"] = gain(group, k, options)
     runs = [{"path": path, **_run_record(result)} for path, result in zip(group.paths, group.results, strict=True)]
-    return {"label": group.label, **table, "gain_over_pass@1": gains, **_sampled(group, options), "runs": runs}
+    alone = _sampled(group, options) if sampled else {}
+    return {"label": group.label, **table, "gain_over_pass@1": gains, **alone, "runs": runs}
 
 
 def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: bool) -> str:
@@ -220,7 +242,8 @@ def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: boo
             [*_head(e), *_cells(e, names, _pooled_cell), *_cells(e, ["diversity"], diversity_cell)] for e in sampled
         ]
         sections += [
-            "Independent first episodes: mean over runs; intervals over tasks and runs, of diversity over runs alone.",
+            "Independent first episodes: mean over runs; intervals over tasks and runs, of diversity over runs alone "
+            "where results did not keep it task by task.",
             lay_out(header, rows, markdown),
         ]
     own = [gain_line(entry) for entry in entries if entry["gain_over_pass@1"]]

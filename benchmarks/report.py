@@ -2,7 +2,7 @@
 
     python benchmarks/report.py                       # from benchmarks/results/cpu/, into the same folder
     python benchmarks/report.py --preset smoke
-    python benchmarks/report.py --readme README.md    # also between the marks of the README
+    python benchmarks/report.py --readme README.md    # also the main tables, between the marks of the README
     python benchmarks/report.py --trajectories        # also a page of trials in each run folder, and links to it
 
 Nothing is trained, evaluated or fetched: what has not been run is named as missing. The same cells give the same
@@ -18,12 +18,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from report.charts import standalone
 from report.model import Report
 from report.page import render_page
 from report.reading import VIEWER_PAGE, has_trajectories, read_report, run_folders
-from report.text import picture_name, render_text, rewrite_readme
+from report.readme import PRESET, between_marks, render_lines, rewrite_readme
+from report.text import picture_name, render_text
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.tracking.viewer import write_page
@@ -31,33 +33,35 @@ from metarl_agents.tracking.viewer import write_page
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE, TEXT, PICTURES = "report.html", "report.md", "pictures"
-_README_LEVEL = 3
+README = ROOT / "README.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="cpu", help="whose cells: smoke, cpu or gpu [cpu]")
+    parser.add_argument("--preset", default=PRESET, help=f"whose cells: smoke, cpu or gpu [{PRESET}]")
     parser.add_argument("--summary", metavar="FILE.json", help="read this summary instead of the preset's cells")
     parser.add_argument("--output", metavar="FOLDER", help="where to [benchmarks/results/<preset>]")
-    parser.add_argument("--readme", metavar="FILE.md", help="also put the content between the marks of this file")
+    parser.add_argument("--readme", metavar="FILE.md", help="also put the main tables between the marks of this file")
     parser.add_argument("--trajectories", action="store_true", help="also write the page of trials of each run")
     chosen = parser.parse_args(arguments)
     folder = Path(chosen.output) if chosen.output else RESULTS / chosen.preset
     try:
+        if chosen.readme and chosen.preset != PRESET:
+            raise ConfigError(f"a README shows the cells of the preset {PRESET}: leave `--preset {chosen.preset}` out.")
         summary = read_summary(chosen.summary, chosen.preset)
         if chosen.trajectories:
             write_viewer_pages(summary)
         report = read_report(summary, root=ROOT, page_folder=folder)
         written = write_report(report, folder)
         if chosen.readme:
-            readme = Path(chosen.readme)
-            pictures = os.path.relpath(folder / PICTURES, readme.resolve().parent).replace(os.sep, "/")
-            rewrite_readme(readme, render_text(report, pictures=pictures, level=_README_LEVEL))
-            written.append(readme)
+            rewrite_readme(Path(chosen.readme), readme_lines(summary, folder, Path(chosen.readme)))
+            written.append(Path(chosen.readme))
     except (ConfigError, OSError) as error:
         parser.error(str(error))
     print("\n".join(f"wrote {path}" for path in written))
+    if not (chosen.readme or chosen.summary or chosen.output or chosen.preset != PRESET) and is_stale(summary, README):
+        print(f"{README.name} shows other numbers than these cells give: `make report README=1` rewrites them")
     return 0
 
 
@@ -75,6 +79,18 @@ def read_summary(file: str | None, preset: str) -> dict[str, Any]:
         return json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the summary {file} ({error}): write it with `--table --json FILE`.") from None
+
+
+def readme_lines(summary: dict[str, Any], folder: Path, readme: Path) -> str:
+    """Return what a README shows of a summary, with the way to the full report in `folder`."""
+    details = os.path.relpath((folder / TEXT).resolve(), readme.resolve().parent).replace(os.sep, "/")
+    return render_lines(summary, details=quote(details))
+
+
+def is_stale(summary: dict[str, Any], readme: Path) -> bool:
+    """Whether a README has marks, and between them something else than the summary gives."""
+    shown = between_marks(readme.read_text(encoding="utf-8")) if readme.is_file() else None
+    return shown is not None and shown != readme_lines(summary, RESULTS / PRESET, readme)
 
 
 def write_viewer_pages(summary: dict[str, Any]) -> None:

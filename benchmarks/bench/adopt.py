@@ -3,11 +3,13 @@
 A training run is adopted if the hash of its settings is a cell of the plan, and if its own evaluation before training,
 repeated with the start model as it is now, agrees task by task: so it started from these very weights. On another kind
 of device than the run's, where the same weights draw other answers, that cannot be told, and the cell says so. An
-evaluation is adopted if all that its file states agrees; what the file does not state is listed in the cell.
+evaluation is adopted if all that its file states agrees; what the file does not state is listed in the cell. Machine
+and date are those of the run's own records; what these do not tell (processor, threads) is null, never this machine's.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from bench.cells import IDLE, ROOT, Cell, decides_training, key_of
 from bench.plan import Job, Plan
-from bench.work import Workshop, describe_machine, evaluation_cell, shown, training_cell
+from bench.work import VERSIONS_FILE, Workshop, date_of, evaluation_cell, shown, training_cell
 from metarl_agents.cli import coerce, read_yaml
 from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
@@ -27,6 +29,8 @@ from metarl_agents.policy.sampling import Sampling
 _STATED = ("env", "env_kwargs", "num_episodes", "max_turns", "memory")
 NOT_STATED = ("agent", "device", "dtype", "max_prompt_tokens", "max_remark_chars", "stop_on_success", "wording")
 """Settings of an evaluation that its file does not hold."""
+UNTOLD = ("processor", "threads")
+"""What a run does not note of its machine."""
 
 
 @dataclass
@@ -56,15 +60,14 @@ class Adopter:
         jobs = {job.key: job for job in self.plan.jobs_wanted() if job.kind == "train"}
         if key not in jobs:
             raise ConfigError(f"{shown(folder)} is no cell of this plan: {_nearest(config, list(jobs.values()))}.")
-        found = training_cell(jobs[key], folder).machine
-        unstated = ["processor"]
-        if found["device"] == _device():
+        place = recorded_machine(folder)
+        cell = training_cell(jobs[key], folder, machine=place)
+        unstated = list(UNTOLD if place else ("machine",))
+        if place and place["device"] == _device():
             self._check_start(folder, jobs[key])
         else:
             unstated.append("start weights")
-        place = describe_machine(found["device"], found["versions"]) | {"processor": None}
-        adopted = {"from": shown(folder), "not_recorded": unstated}
-        cell = training_cell(jobs[key], folder, adopted=adopted, machine=place)
+        cell.adopted = {"from": shown(folder), "not_recorded": unstated}
         self.cells[key] = cell
         return cell
 
@@ -85,8 +88,11 @@ class Adopter:
             raise ConfigError(
                 f"{shown(file)} is no cell of this plan: {', '.join(differ)} differ from the nearest one."
             )
-        adopted = {"from": shown(file), "not_recorded": list(NOT_STATED)}
-        cell = evaluation_cell(fitting[0], result, trained, adopted=adopted, date=None, machine=None)
+        # A run's own evaluations were played where it was trained; of others, nothing says where.
+        place = None if result.step is None else recorded_machine(file.resolve().parents[1])
+        unstated = [*(name for name in NOT_STATED if not (place and name == "device")), *(UNTOLD if place else ())]
+        adopted = {"from": shown(file), "not_recorded": sorted(unstated)}
+        cell = evaluation_cell(fitting[0], result, trained, adopted=adopted, date=date_of(file), machine=place)
         self.cells[cell.key] = cell
         return cell
 
@@ -140,6 +146,22 @@ class Adopter:
             self.shop.call(["recipes/evaluate.py", "--config", file, "--output", output], name.with_suffix(".log"))
             self._starts[text] = EvaluationResult.from_json(output)
         return self._starts[text]
+
+
+def recorded_machine(folder: Path) -> dict[str, Any] | None:
+    """Return the machine that a run noted, as a cell keeps it; None where it noted none.
+
+    Raises:
+        ConfigError: the note cannot be read.
+    """
+    file = folder / VERSIONS_FILE
+    if not file.is_file():
+        return None
+    try:
+        noted = json.loads(file.read_text(encoding="utf-8"))
+        return {"device": str(noted["device"]), **dict.fromkeys(UNTOLD), "versions": dict(noted["versions"])}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"cannot read {shown(file)} ({error!r}): take it away, and the machine is unknown.") from None
 
 
 def _device() -> str:

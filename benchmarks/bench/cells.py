@@ -278,13 +278,17 @@ def _task_file(config: Config) -> str | None:
 
 
 def pack(result: EvaluationResult) -> dict[str, Any]:
-    """Return a result's fields, the long ones short: runs of task seeds, samples as text, games as columns."""
+    """Return a result's fields, the long ones short: runs of seeds, samples as text, each entropy once, columns."""
     values = asdict(result)
     values["task_seeds"] = _runs(result.task_seeds)
     if result.first_episode_successes is not None:
         values["first_episode_successes"] = [
             "".join("01"[won] for won in row) for row in result.first_episode_successes
         ]
+    if result.diversity_by_task is not None:
+        found = list(dict.fromkeys(result.diversity_by_task))
+        place = {nats: index for index, nats in enumerate(found)}
+        values["diversity_by_task"] = {"nats": found, "task": [place[nats] for nats in result.diversity_by_task]}
     if "games" in result.meta:
         values["meta"] = result.meta | {"games": pack_games(result.meta["games"])}
     return json.loads(json.dumps(values))
@@ -296,11 +300,12 @@ def unpack(values: dict[str, Any], name: str) -> EvaluationResult:
     Raises:
         ConfigError: the fields are another version's.
     """
-    samples = values.get("first_episode_successes")
+    samples, entropies = values.get("first_episode_successes"), values.get("diversity_by_task")
     meta = values.get("meta", {})
     changed: dict[str, Any] = {
         "task_seeds": [first + i for first, count in values.get("task_seeds", ()) for i in range(count)],
         "first_episode_successes": samples and [[letter == "1" for letter in row] for row in samples],
+        "diversity_by_task": entropies and [entropies["nats"][index] for index in entropies["task"]],
         "meta": meta | ({"games": unpack_games(meta["games"])} if "games" in meta else {}),
     }
     return EvaluationResult.from_values(values | changed, name)

@@ -229,8 +229,8 @@ def notes(played: Sequence[Played]) -> list[str]:
         "exploited: (payoff - floor) / (ceiling - floor), sums over tasks, seeds pooled; floor: equilibrium play; "
         "ceiling: the best response to the opponent, which knows the deal where that is replayed; 0 % is equilibrium "
         f"play, 100 % the best response; only of opponents and seats where the two differ by more than {SMALLEST_GAP}",
-        "payoff: points, chips, or 1 for a win, mean over all tasks; a play that did not end, or that a "
-        "crash kept from beginning, counts the least that the game can pay",
+        "payoff: points, chips, or 1 for a win, mean over all tasks; a play that did not end, or that a crash kept "
+        "from beginning, counts the least that the game can pay, or what it had earned where that least is not known",
         "intervals: 95 %, bootstrap over tasks, the runs of a task together; last minus first episode: paired by task; "
         "differences: of the last episode, paired by task and by training seed; deals and opponents are the same in "
         "all rows, so that their luck widens the intervals of shares and payoffs, but not those of differences",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from metarl_agents.evaluation.results import percent
+from metarl_agents.evaluation.layout import percent
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ PASS = Measure(
     axis="tasks solved (%)",
     caption="Percent of tasks solved within the first k attempts of a trial; brackets: 95 % intervals.",
     more="Gain: points over its own first attempt. Indep. pass@k: one of k unconnected first attempts. Diversity: "
-    "entropy of first attempts, in nats; its interval is over seeds alone.",
+    "entropy of first attempts, in nats; its interval is over tasks and seeds, or over seeds alone where an evaluation "
+    "kept no entropy of each task.",
     gain="gain by {k}",
 )
 EXPLOITED = Measure(

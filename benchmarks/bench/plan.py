@@ -223,6 +223,8 @@ class _Expander:
         return block
 
     def _row(self, name: str, variant: Any, changes: dict[str, Any]) -> Row:
+        from metarl_agents.policy.loading import is_tiny
+
         method = self._method(name)
         trained = "train" in method or "train_as" in method
         seeds = self.written["seeds"] if trained else [None]
@@ -236,7 +238,7 @@ class _Expander:
             method=name,
             variant=None if variant is None else str(variant),
             jobs=jobs,
-            meaningful=not (asked and jobs[0].config.model.model_name_or_path == "tiny"),
+            meaningful=not (asked and is_tiny(jobs[0].config.model.model_name_or_path)),
         )
 
     def _evaluation(self, row_id: str, method: str, changes: dict[str, Any], seed: int | None) -> Job:

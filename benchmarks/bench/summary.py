@@ -72,12 +72,12 @@ def header(plan: Plan, cells: Sequence[Cell]) -> list[str]:
         "rows of a table: the same evaluation tasks and the same sampling, whatever they were trained with",
     ]
     for what, kind in (("trained", "train"), ("evaluated", "evaluate")):
-        made = [cell for cell in cells if cell.kind == kind and cell.machine]
-        for machine, count in Counter(map(_machine_line, made)).items():
-            lines.append(f"{what} on {machine}: {count} cells")
+        made = Counter(_machine_line(cell) for cell in cells if cell.kind == kind)
+        lines += [f"{what} on {machine}: {count} cells" for machine, count in made.items()]
     dates = sorted(cell.date for cell in cells if cell.date)
-    if dates:
-        lines.append(f"made {dates[0][:10]} to {dates[-1][:10]}")
+    undated = f"date not recorded: {len(cells) - len(dates)} cells" if len(dates) < len(cells) else ""
+    made = f"made {dates[0][:10]} to {dates[-1][:10]}" if dates else ""
+    lines += ["; ".join(part for part in (made, undated) if part)] if cells else []
     adopted = [cell for cell in cells if cell.adopted]
     if adopted:
         unstated = sorted({name for cell in adopted for name in cell.adopted["not_recorded"]})
@@ -94,6 +94,7 @@ class _Table:
     def __init__(self, block: Block, cells: dict[str, Cell]) -> None:
         self.block, self.cells = block, cells
         self._compared: dict[tuple[str, str], dict[str, Any] | None] = {}
+        self._alone: dict[str, dict[str, Any]] = {}
         self.results: dict[str, list[tuple[Job, Cell, EvaluationResult]]] = {}
         for row in block.rows:
             done = [(job, cells[job.key]) for job in row.jobs if job.key in cells and cells[job.key].finished]
@@ -146,7 +147,7 @@ class _Table:
     def _row(self, row: Row) -> dict[str, Any]:
         group, found = self._group(row), self.results[row.id]
         problems = [problem for job in row.jobs if (problem := self._problem(job))]
-        described = describe_group(group, _OPTIONS) if group else {}
+        described = describe_group(group, _OPTIONS, sampled=False) if group else {}
         trained = [self.cells[job.train.key] for job, _, _ in found if job.train and job.train.key in self.cells]
         state = "finished" if not problems else "partial" if found else "missing"
         if not found and any(problem["status"] == "failed" for problem in problems):
@@ -203,19 +204,22 @@ class _Table:
 
         First episodes do not depend on memory, so a row takes them from another one with the same models and request.
         """
-        same = [
-            other
+        same = (
+            other.id
             for other in self.block.rows
             if self.results[other.id] and _player(other) == _player(row) and self.results[other.id][0][2].num_samples
-        ]
-        results = [result for _, _, result in self.results[same[0].id]] if same and self.results[row.id] else []
-        if not results:
+        )
+        source = next(same, None) if self.results[row.id] else None
+        if source is None:
             return {"independent": {}, "diversity": None}
-        most = min(min(result.num_samples, result.num_episodes) for result in results)
-        return {
-            "independent": {str(k): independent(results, k, _OPTIONS) for k in range(1, most + 1)},
-            "diversity": diversity(results, _OPTIONS),
-        }
+        if source not in self._alone:
+            results = [result for _, _, result in self.results[source]]
+            most = min(min(result.num_samples, result.num_episodes) for result in results)
+            self._alone[source] = {
+                "independent": {str(k): independent(results, k, _OPTIONS) for k in range(1, most + 1)},
+                "diversity": diversity(results, _OPTIONS),
+            }
+        return self._alone[source]
 
     def _comparisons(self) -> list[dict[str, Any]]:
         """Compare every row with the reference of its variant, on the same tasks."""
@@ -366,9 +370,12 @@ def _mean(values: Iterable[float]) -> float:
 
 def _machine_line(cell: Cell) -> str:
     place = cell.machine
+    if place is None:
+        return "a machine that was not recorded"
     versions = place["versions"]
     shown = ", ".join(
         f"{name} {versions[name]}" for name in ("metarl_agents", "torch", "transformers") if name in versions
     )
     processor = place["processor"] or "processor not recorded"
-    return f"{place['device']} ({processor}, {place['threads']} thread(s) each; {shown})"
+    threads = "threads not recorded" if place["threads"] is None else f"{place['threads']} thread(s) each"
+    return f"{place['device']} ({processor}, {threads}; {shown or 'versions not recorded'})"

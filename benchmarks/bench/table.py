@@ -11,15 +11,16 @@ from typing import Any
 from compare_runs import difference_line, diversity_cell
 
 from bench.measures import PASS, PAYOFF, Measure, measure_of, scores
-from metarl_agents.evaluation.results import lay_out, lay_out_notes, percent
+from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
 
 _NOTHING = "-"
 _SHOWN_PROBLEMS = 12
 _PASS_NOTES = (
     "pass@k: percent of tasks solved within the first k episodes of one trial, pooled over seeds, with the Wilson 95 % "
     "interval",
-    "gain: points that the later episodes of a trial add to its first; its interval, and that of indep. pass@k: "
-    "bootstrap over tasks and, where there are several, over seeds; diversity: over seeds alone",
+    "gain: points that the later episodes of a trial add to its first; its interval, and that of indep. pass@k and of "
+    "diversity: bootstrap over tasks and, where there are several, over seeds; of diversity over seeds alone where an "
+    "evaluation kept no entropy of each task",
 )
 
 

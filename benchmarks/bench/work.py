@@ -34,6 +34,8 @@ from metarl_agents.evaluation.games import exam_settings, examine_games
 from metarl_agents.tracking.writers import METRICS_FILE
 
 RUNS = ROOT / "runs" / "bench"
+VERSIONS_FILE = "versions.json"
+"""Where a run notes its device and the versions that computed."""
 _CURVES = ("pass@1", "pass@2", "pass@3")
 _REASON_LETTERS = 300
 _INTERRUPTED = (130, -signal.SIGTERM, -signal.SIGINT)
@@ -159,11 +161,9 @@ def training_cell(job: Job, folder: Path, **facts: Any) -> Cell:
         ConfigError: the run is not finished, or its log cannot be read.
     """
     training = read_training(folder, job.config)
-    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
     found = {
-        "date": _date_of(folder / METRICS_FILE),
+        "date": date_of(folder / METRICS_FILE),
         "seconds": training["seconds"],
-        "machine": describe_machine(versions.get("device"), versions.get("versions", {})),
         "run": shown(folder),
         "training": training,
     }
@@ -275,7 +275,8 @@ def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
         settings = _settings_file(job, shop.runs)
         command = [job.recipe, "--config", settings, "--output_dir", folder, *resume]
         shop.call(command, folder.with_suffix(".log"), launched=True)
-    return training_cell(job, folder)
+    noted = json.loads((folder / VERSIONS_FILE).read_text(encoding="utf-8"))
+    return training_cell(job, folder, machine=describe_machine(noted.get("device"), noted.get("versions", {})))
 
 
 def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
@@ -346,5 +347,6 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _date_of(path: Path) -> str:
+def date_of(path: Path) -> str:
+    """Return when a file was last written, in UTC, as text."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.measures import Measure
 
-from metarl_agents.evaluation.results import percent
+from metarl_agents.evaluation.layout import percent
 from report.charts import STYLE, draw
 from report.model import Block, Link, Number, Report, Row
 
@@ -65,10 +65,15 @@ def _beside(numbers: Sequence[Number]) -> str:
     return " / ".join(told) or NOTHING
 
 
+def nats(value: float, interval: Sequence[float] | None = None) -> str:
+    """Write an entropy with its interval: "0.44 [0.41, 0.47]"."""
+    return f"{value:.2f}" + ("" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]")
+
+
 def _nats(number: Number | None) -> str:
     if number is None:
         return NOTHING
-    return f"{number.value:.2f}" + ("" if number.low is None else f" [{number.low:.2f}, {number.high:.2f}]")
+    return nats(number.value, None if number.low is None else (number.low, number.high))
 
 
 def counts(row: Row) -> list[str]:

@@ -1,45 +1,39 @@
-"""A report as Markdown: the content of the page, for a file of its own or between two marks of a README.
+"""A report as Markdown: the content of the page, for a file of its own.
 
-What lives here: the Markdown, and putting it between the marks. What does not: the pictures (`charts.py`), which
-lie beside as SVG files.
+What does not live here: the pictures (`charts.py`), which lie beside as SVG files, and the few lines that a README
+shows (`readme.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
-import os
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from metarl_agents.errors import ConfigError
-from metarl_agents.evaluation.results import lay_out
+from metarl_agents.evaluation.layout import lay_out
 from metarl_agents.tracking.markdown import escape, one_line
 from report.model import Block, Report, Row
 from report.page import LONG_LIST, NOTHING, counts, more_cells, more_heads, percents, table_heads
 
-START, END = "<!-- report:start -->", "<!-- report:end -->"
 
-
-def render_text(report: Report, *, pictures: str, level: int = 1) -> str:
+def render_text(report: Report, *, pictures: str) -> str:
     """Return the Markdown; the same report always gives the same text.
 
     Args:
         report: what to show.
         pictures: relative address of the folder with `picture_name(...)` files.
-        level: of the topmost heading.
     """
-    parts = [f"{'#' * level} {escape(report.title)}", _bullets(report.header)]
+    parts = [f"# {escape(report.title)}", _bullets(report.header)]
     for block in report.main:
-        parts += [f"{'#' * (level + 1)} {escape(block.title)}", *_block(block, pictures)]
+        parts += [f"## {escape(block.title)}", *_block(block, pictures)]
     if report.ablations:
-        parts.append(f"{'#' * (level + 1)} Ablations")
+        parts.append("## Ablations")
         for block in report.ablations:
             heading = html.escape(one_line(block.title))
             parts += [f"<details><summary>{heading}</summary>", *_block(block, pictures), "</details>"]
     if report.open_parts:
-        parts.append(f"{'#' * (level + 1)} What is not there")
+        parts.append("## What is not there")
     for title, lines in report.open_parts:
         parts += [f"{title}: {len(lines)}", _foldable("All of them", lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -51,40 +45,6 @@ def picture_name(block: Block, number: int) -> str:
     if stem != block.name:
         stem = f"{stem}-{hashlib.sha256(block.name.encode('utf-8', 'backslashreplace')).hexdigest()[:6]}".strip("-")
     return f"{stem}-{number + 1}.svg"
-
-
-def put_between_marks(readme: str, text: str, name: str) -> str:
-    """Return a README with what stands between its two marks replaced.
-
-    Raises:
-        ConfigError: the marks are not there, once each and in order.
-    """
-    if readme.count(START) != 1 or readme.count(END) != 1 or readme.index(START) > readme.index(END):
-        raise ConfigError(
-            f"{name} must hold the lines {START} and {END}, once each and in this order: put them where the report "
-            "belongs."
-        )
-    line = "\r\n" if "\r\n" in readme else "\n"
-    head, _, rest = readme.partition(START)
-    tail = rest.partition(END)[2]
-    inside = text.strip().replace("\n", line)
-    return f"{head}{START}{line}{line}{inside}{line}{line}{END}{tail}"
-
-
-def rewrite_readme(path: Path, text: str) -> None:
-    """Replace what stands between the marks of a README, whole or not at all.
-
-    Raises:
-        ConfigError: the file is not there, or the marks are not.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            old = file.read()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path} ({error.strerror}): give the README with `--readme`.") from None
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    unfinished.write_text(put_between_marks(old, text, str(path)), encoding="utf-8", newline="")
-    os.replace(unfinished, path)
 
 
 def _block(block: Block, pictures: str) -> list[str]:

@@ -17,7 +17,9 @@ VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 def share(value, per_run=()):
-    return {"share": value, "interval": [value - 0.03, value + 0.03], "per_run": list(per_run) or [value]}
+    per_run = list(per_run) or [value]
+    spread = {"min": min(per_run), "max": max(per_run)}
+    return {"share": value, "interval": [value - 0.03, value + 0.03], "per_run": per_run, "spread": spread}
 
 
 def row(name, values=(0.3, 0.4, 0.5), **changes):
@@ -46,6 +48,8 @@ def row(name, values=(0.3, 0.4, 0.5), **changes):
         "published": [44.1, 66.4, 74.4],
         "best": False,
         "runs": [f"runs/bench/{name}"],
+        "models": [name],
+        "player": name,
     }
     return entry | changes
 

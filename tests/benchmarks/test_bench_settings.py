@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from bench.cells import EVALUATED, decides_evaluation, decides_training, key_of  # noqa: E402
+from bench_samples import METHODS, PLAN, other_value  # noqa: E402
 from games_samples import write_plan  # noqa: E402
-from test_bench import METHODS, PLAN, other_value  # noqa: E402
 
 from metarl_agents.cli import coerce, read_yaml, settings  # noqa: E402
 from metarl_agents.config import Config  # noqa: E402

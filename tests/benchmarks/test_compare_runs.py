@@ -153,6 +153,27 @@ def test_independent_attempts_of_several_runs_have_an_interval_over_tasks_and_ru
     assert intervals[0] is None and intervals[1] == [0.5, 0.5] and intervals[2] == [0.1, 0.9]
 
 
+def test_the_interval_of_diversity_is_over_tasks_where_every_run_kept_them(save):
+    def sampled(name, nats, **changes):
+        kept = {"diversity_nats": sum(nats) / 40, "diversity_normalised": 0.5, "diversity_by_task": nats} | changes
+        return save(name, BASE, first_episode_successes=[[True, False]] * 40, **kept)
+
+    half = [0.0, 0.6] * 20
+    texts = [f"one={sampled('a', half)}", f"equal={sampled('b', half)},{sampled('c', half)}"]
+    texts += [f"apart={sampled('d', [0.0] * 40)},{sampled('e', [0.6] * 40)}"]
+    texts += [f"old={sampled('f', half)},{sampled('g', half, diversity_by_task=None)}"]
+    texts += [f"crash={sampled('h', half)},{sampled('i', half, diversity_by_task=[None, *half[1:]])}"]
+    texts += [f"never={sampled('j', [0.0] * 40)},{sampled('k', [0.0] * 40)}"]
+    entries = compare_runs.compare(groups(*texts), resamples=2000)["groups"]
+    one, equal, apart, old, crash, never = (entry["diversity"] for entry in entries)
+    width = {name: found["interval"][1] - found["interval"][0] for name, found in
+             {"one": one, "equal": equal, "apart": apart, "old": old, "crash": crash}.items()}  # fmt: skip
+    assert one["nats"] == equal["nats"] == pytest.approx(0.3) and 0.1 < width["one"] < 0.25
+    assert width["equal"] == pytest.approx(width["one"], abs=0.03) and width["apart"] == pytest.approx(0.6)
+    assert (width["old"], old["over_tasks"]) == (0.0, False) and width["crash"] == pytest.approx(width["one"], abs=0.03)
+    assert never["interval"][0] == 0.0 < never["interval"][1], "no certainty from forty tasks"
+
+
 def test_gains_and_differences_are_paired_and_corrected(save):
     texts = [f"base={save('a', BASE)}", f"ours={save('b', OURS)}", f"again={save('c', OURS)}"]
     found = compare_runs.compare(groups(*texts), resamples=999)

@@ -5,36 +5,17 @@ import json
 import re
 
 import pytest
-from report_samples import BENCHMARKS, curves, row, summary, text
-
-from metarl_agents.errors import ConfigError
+from report_samples import BENCHMARKS, curves, row, summary
 
 SPEC = importlib.util.spec_from_file_location("report_script", BENCHMARKS / "report.py")
 script = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(script)
 
 
-@pytest.mark.parametrize("line", ["\n", "\r\n"])
-def test_the_readme_keeps_everything_outside_the_marks(line):
-    old = f"# Mine{line}{text.START}{line}old{line}{text.END}{line}after"
-    once = text.put_between_marks(old, "new\ncontent\n", "README.md")
-    assert once == line.join(["# Mine", text.START, "", "new", "content", "", text.END, "after"])
-    assert text.put_between_marks(once, "new\ncontent\n", "README.md") == once
-
-
-@pytest.mark.parametrize("readme", ["", "x", text.START, text.END + text.START, 2 * (text.START + text.END)])
-def test_a_readme_without_its_marks_is_refused_and_left_alone(tmp_path, readme):
-    file = tmp_path / "README.md"
-    file.write_text(readme)
-    with pytest.raises(ConfigError, match="once each and in this order"):
-        text.rewrite_readme(file, "new")
-    assert file.read_text() == readme and [item.name for item in tmp_path.iterdir()] == ["README.md"]
-
-
 def test_the_command_writes_page_markdown_pictures_and_readme(tmp_path, capsys):
     found = summary([row("lamer", curves=[curves(0)])])
     (tmp_path / "summary.json").write_text(json.dumps(found))
-    (tmp_path / "README.md").write_text(f"# Project\n{text.START}\n{text.END}\nend\n")
+    (tmp_path / "README.md").write_text("# Project\n<!-- bench:begin -->\n<!-- bench:end -->\nend\n")
     output = tmp_path / "results"
     (output / "pictures").mkdir(parents=True)
     (output / "pictures" / "stale.svg").write_text("old")
@@ -45,8 +26,39 @@ def test_the_command_writes_page_markdown_pictures_and_readme(tmp_path, capsys):
     pictures = {item.name for item in (output / "pictures").iterdir()}
     assert {f"pictures/{name}" for name in pictures} == set(re.findall(r"\]\((\S+\.svg)\)", written))
     readme = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith("# Project\n") and readme.endswith("\nend\n") and "### Benchmark" in readme
-    assert all((tmp_path / address).is_file() for address in re.findall(r"\]\((\S+\.svg)\)", readme))
+    assert readme.startswith("# Project\n") and readme.endswith("\nend\n")
+    (address,) = re.findall(r"\[full report\]\((\S+)\)", readme)
+    assert (tmp_path / address).is_file()
+
+
+def test_a_readme_shows_the_cells_of_one_preset_only(tmp_path, capsys):
+    (tmp_path / "README.md").write_text("<!-- bench:begin -->\n<!-- bench:end -->\n")
+    with pytest.raises(SystemExit):
+        script.main(["--preset", "smoke", "--readme", str(tmp_path / "README.md"), "--output", str(tmp_path / "out")])
+    assert "a README shows the cells of the preset cpu" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_report_without_the_readme_says_where_that_is_behind_and_does_not_touch_it(tmp_path, monkeypatch, capsys):
+    readme = tmp_path / "README.md"
+    monkeypatch.setattr(script, "README", readme)
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(script, "read_summary", lambda *given: summary())
+    told = {}
+    for name, text in {
+        "none": None,
+        "unmarked": "# x\n",
+        "behind": "<!-- bench:begin -->\nold\n<!-- bench:end -->\n",
+    }.items():
+        if text is not None:
+            readme.write_text(text)
+        assert script.main([]) == 0
+        told[name] = "make report README=1" in capsys.readouterr().out
+        assert text is None or readme.read_text() == text
+    assert script.main(["--readme", str(readme)]) == 0 and "old" not in readme.read_text()
+    capsys.readouterr()
+    assert script.main([]) == 0
+    told["fresh"] = "make report README=1" in capsys.readouterr().out
+    assert told == {"none": False, "unmarked": False, "behind": True, "fresh": False}
 
 
 def test_without_being_asked_the_command_leaves_the_readme_and_the_runs_alone(tmp_path, monkeypatch):

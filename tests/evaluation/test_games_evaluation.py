@@ -348,6 +348,19 @@ def test_no_least_is_claimed_where_it_is_not_known(monkeypatch):
     assert "least that the game" not in text and "it counts what it had earned" in text
 
 
+def test_seats_whose_least_is_not_known_are_named_where_that_of_others_is():
+    rows = [row("somebody", seat, [1.0], ["unfinished"], seat) for seat in (0, 1)]
+    least = {0: -2.0, 1: None}
+    games = {"players": ["first", "second"], "exact": [], "summary": summarise(rows, {}, least)}
+    games["least"] = [{"seat": seat, "payoff": payoff} for seat, payoff in least.items()]
+    assert [part["episodes"][0]["payoff"].mean for part in games["summary"][1:3]] == [-2.0, 1.0]
+    text = " ".join(format_games(games).split())
+    assert (
+        "it counts the least that the game can pay, but what it had earned in the seats where that is not known" in text
+    )
+    assert "(second)" in text
+
+
 def test_results_of_other_environments_have_no_games_block():
     doors = replace(KUHN, env="two_doors", env_kwargs={})
     assert examine_games(result_of(doors, [played(doors, always("A"))]), doors) is None

@@ -9,7 +9,7 @@ import pytest
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation import EvaluationResult, format_table, wilson_interval
-from metarl_agents.evaluation.results import lay_out
+from metarl_agents.evaluation.layout import lay_out
 from metarl_agents.types import Episode, Outcome, Phase, Response, Trial, Turn
 
 WIN, LOSS, CRASH = Outcome.SUCCESS, Outcome.FAILURE, Outcome.CRASHED
@@ -69,6 +69,9 @@ def test_sampled_first_episodes_give_independent_pass_at_k_and_diversity():
     assert found.first_episode_successes == [[True, False], [False, False]]
     assert (found.independent(1), found.independent(2)) == (0.25, 0.5)
     assert (found.diversity_nats, found.diversity_normalised) == pytest.approx((math.log(2) / 2, 0.5))
+    assert found.diversity_by_task == pytest.approx([0.0, math.log(2)])
+    low, high = found.diversity_interval()
+    assert low == 0.0 and high == pytest.approx(math.log(2)), "of two tasks, a resample may hold one twice"
     assert (found.episodes_played, found.tokens) == (2, 24)
 
 
@@ -79,6 +82,7 @@ def test_a_crashed_sample_counts_as_failed_is_listed_and_leaves_its_task_out_of_
     assert found.first_episode_successes[0] == [False, True]
     assert found.crashed == [{"seed": 1, "error": "no board"}]
     assert found.diversity_normalised == pytest.approx(1.0)
+    assert found.diversity_by_task == [None, pytest.approx(math.log(2))]
 
 
 def test_samples_of_other_tasks_are_refused():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.diversity import entropy_interval, trajectory_diversity, trajectory_entropies
 from metarl_agents.evaluation.metrics import (
     holm_adjusted,
     independent_pass_at_k,
@@ -17,7 +18,6 @@ from metarl_agents.evaluation.metrics import (
     pooled,
     seed_spread,
     sequential_pass_at_k,
-    trajectory_diversity,
     wilson_interval,
 )
 
@@ -206,3 +206,31 @@ def test_spread_and_pool_over_runs():
     assert pooled([(3, 10), (4, 10), (0, 5)]) == (7, 25)
     with pytest.raises(ConfigError, match="at least one run"):
         seed_spread([])
+
+
+def test_the_diversity_is_the_mean_of_the_entropies_of_the_tasks():
+    samples = [["a"] * 4, list("abcd"), list("aabb")]
+    entropies = trajectory_entropies(samples)
+    assert entropies == pytest.approx([0.0, math.log(4), math.log(2)])
+    assert trajectory_diversity(samples).nats == pytest.approx(sum(entropies) / 3)
+
+
+def test_the_interval_of_the_diversity_holds_the_true_mean_as_often_as_it_says():
+    source = random.Random(0)
+    values, hits, rounds = (0.0, math.log(2), math.log(4)), 0, 200
+    for number in range(rounds):
+        drawn = [source.choice(values) for _ in range(60)]
+        low, high = entropy_interval(drawn, 4, resamples=1_000, seed=number)
+        assert low <= sum(drawn) / 60 <= high
+        hits += low <= sum(values) / 3 <= high
+    assert 0.89 < hits / rounds < 0.99
+
+
+def test_tasks_that_are_all_at_one_end_leave_the_diversity_uncertain():
+    largest = math.log(8)
+    low, high = entropy_interval([0.0] * 40, 8)
+    assert (low, high) == pytest.approx((0.0, wilson_interval(0, 40)[1] * largest)) and high > 0.1
+    low, high = entropy_interval([largest] * 40, 8)
+    assert (low, high) == pytest.approx((wilson_interval(40, 40)[0] * largest, largest)) and low < largest - 0.1
+    with pytest.raises(ConfigError, match="no tasks"):
+        entropy_interval([], 8)

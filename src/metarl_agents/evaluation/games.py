@@ -19,8 +19,9 @@ from metarl_agents.envs.factory import environment_factory, in_process, opened
 from metarl_agents.envs.games import GameEnvironment
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.game_values import Exact, Role, facing, least_payoff, role_frames
+from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
 from metarl_agents.evaluation.metrics import paired_bootstrap, wilson_interval
-from metarl_agents.evaluation.results import EvaluationResult, lay_out, lay_out_notes, percent
+from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.rollout.opponent_lists import MODEL, SELF, Listed, read_listed
 from metarl_agents.rollout.opponents import SeatedGame
 from metarl_agents.rollout.runner import length_penalty
@@ -347,8 +348,16 @@ def _notes(games: Mapping[str, Any]) -> list[str]:
         names = dict.fromkeys(one["opponent"] for one in games["unframed"] if one["why"] == why)
         notes.append(f"without floor and ceiling: {', '.join(names)} ({why})")
     if any(found[_UNFINISHED] for found in games["summary"][0]["episodes"]):
-        least = [one["payoff"] for one in games.get("least", ())]
-        known = bool(least) and None not in least
-        counted = "the least that the game can pay" if known else "what it had earned (the game's least is not known)"
-        notes.append(f"unfinished: out of turns or crashed; it counts {counted}")
+        notes.append(f"unfinished: out of turns or crashed; it counts {_forfeit(games)}")
     return notes
+
+
+def _forfeit(games: Mapping[str, Any]) -> str:
+    """Say what an unfinished play counts; seats without their least count what was earned."""
+    known = {one["seat"] for one in games.get("least", ()) if one["payoff"] is not None}
+    unknown = {one["seat"] for one in games.get("least", ())} - known
+    if not known:
+        return "what it had earned (the game's least is not known)"
+    seats = ", ".join(str(games["players"][seat]) for seat in sorted(unknown))
+    more = f", but what it had earned in the seats where that is not known ({seats})" if unknown else ""
+    return f"the least that the game can pay{more}"

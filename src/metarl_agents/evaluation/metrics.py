@@ -1,7 +1,8 @@
-"""The statistics of the exam: two kinds of pass@k, intervals, paired comparison, trajectory diversity.
+"""The statistics of the exam: two kinds of pass@k, intervals, paired comparison.
 
 What lives here: pure functions of outcomes, on NumPy and the standard library alone. What does not: which tasks are
-played and how outcomes are stored (`results.py`), the running metrics of training (`tracking/metrics.py`).
+played and how outcomes are stored (`results.py`), how differently they were played (`diversity.py`), the running
+metrics of training (`tracking/metrics.py`).
 Sequential pass@k (within the first k episodes of one trial, memory between them) and independent pass@k (any of k
 unconnected first episodes) answer different questions; no function here mixes them.
 """
@@ -9,8 +10,7 @@ unconnected first episodes) answer different questions; no function here mixes t
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -31,15 +31,6 @@ class PairedDifference(NamedTuple):
     high: float
     p_value: float
     """Two-sided; below 0.05 exactly where the 95 % interval leaves out 0 (up to the resolution of the resampling)."""
-
-
-class Diversity(NamedTuple):
-    """How differently a policy plays one task from sample to sample."""
-
-    nats: float
-    """Mean over tasks of the entropy of its m trajectories."""
-    normalised: float
-    """The same over ln m, its largest possible value: 0 = always alike, 1 = never twice the same."""
 
 
 class SeedSpread(NamedTuple):
@@ -92,7 +83,22 @@ def independent_pass_at_k(successes: Sequence[Sequence[bool]], k: int) -> float:
     >>> independent_pass_at_k([[True, False], [False, False]], k=1)
     0.25
     """
-    return float(np.mean(_independent_per_task(successes, k)))
+    return float(np.mean(independent_per_task(successes, k)))
+
+
+def independent_per_task(successes: Sequence[Sequence[bool]], k: int) -> NDArray[np.float64]:
+    """Return the (tasks,) terms of `independent_pass_at_k`: the estimate of each task.
+
+    Args:
+        successes: (tasks, n) as for `independent_pass_at_k`.
+        k: number of attempts, 1..n.
+
+    Raises:
+        ConfigError: k lies outside 1..n, or there are no tasks.
+    """
+    _check_tasks(len(successes))
+    _check_k(k, min(len(task) for task in successes), "samples a task")
+    return np.array([_any_of_k(len(task), sum(map(bool, task)), k) for task in successes])
 
 
 def independent_pass_interval(
@@ -113,7 +119,7 @@ def independent_pass_interval(
     Returns:
         (low, high), shares.
     """
-    values = _independent_per_task(successes, k)
+    values = independent_per_task(successes, k)
     if np.all(values == 0) or np.all(values == 1):
         return wilson_interval(round(float(values.sum())), len(values), confidence)
     return _percentiles(_bootstrap_means(values, resamples, seed), confidence)
@@ -218,32 +224,6 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def trajectory_diversity(samples: Sequence[Sequence[Hashable]]) -> Diversity:
-    """Entropy of the trajectories sampled for one task, averaged over tasks.
-
-        H = - Σ p log p          over the distinct trajectories of a task, p their share among its m samples
-
-    Args:
-        samples: (tasks, m) trajectories; equal ones compare equal, e.g. tuples of (observation, action).
-
-    Raises:
-        ConfigError: fewer than two samples a task, or not the same number for each, or no tasks.
-
-    Source: LaMer, arXiv 2512.16848, figure 3.
-
-    >>> tuple(round(value, 4) for value in trajectory_diversity([["ab", "ab", "cd", "cd"]]))
-    (0.6931, 0.5)
-    """
-    _check_tasks(len(samples))
-    sizes = {len(task) for task in samples}
-    m = min(sizes)
-    if len(sizes) > 1 or m < 2:
-        found = " and ".join(str(size) for size in sorted(sizes))
-        raise ConfigError(f"diversity needs the same number of samples for each task, at least 2, but got {found}.")
-    nats = sum(_entropy(Counter(task).values(), m) for task in samples) / len(samples)
-    return Diversity(nats, nats / math.log(m))
-
-
 def seed_spread(values: Sequence[float]) -> SeedSpread:
     """Sum up one number per run, over runs that differ in their seed alone.
 
@@ -267,23 +247,11 @@ def pooled(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return sum(successes for successes, _ in counts), sum(n for _, n in counts)
 
 
-def _independent_per_task(successes: Sequence[Sequence[bool]], k: int) -> NDArray[np.float64]:
-    """Return (tasks,) the estimate of each task."""
-    _check_tasks(len(successes))
-    _check_k(k, min(len(task) for task in successes), "samples a task")
-    return np.array([_any_of_k(len(task), sum(map(bool, task)), k) for task in successes])
-
-
 def _any_of_k(n: int, c: int, k: int) -> float:
     """Return 1 - C(n - c, k) / C(n, k) as a product of factors below 1, without large binomials."""
     if n - c < k:
         return 1.0
     return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
-
-
-def _entropy(counts: Iterable[int], total: int) -> float:
-    """Entropy in nats; written so that a single outcome gives 0.0, not -0.0."""
-    return sum(count / total * math.log(total / count) for count in counts)
 
 
 def _per_task(outcomes: ArrayLike) -> NDArray[np.float64]:

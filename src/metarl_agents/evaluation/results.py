@@ -1,7 +1,8 @@
 """What one evaluation found, as a value: built from trials, kept as JSON, printed as a table.
 
 What lives here: `EvaluationResult`, its file, and the table of several results. What does not: playing the trials
-(`evaluate.py`), the statistics (`metrics.py`). Read `EvaluationResult` first, then `format_table`.
+(`evaluate.py`), the statistics (`metrics.py`, `diversity.py`), how tables are laid out (`layout.py`). Read
+`EvaluationResult` first, then `format_table`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.diversity import entropy_interval, trajectory_diversity, trajectory_entropies
+from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
 from metarl_agents.evaluation.metrics import (
     independent_pass_at_k,
     independent_pass_interval,
     sequential_pass_at_k,
-    trajectory_diversity,
     wilson_interval,
 )
 from metarl_agents.types import Trial
@@ -29,9 +31,10 @@ SMALL_NUMBER = 30
 
 _FORMAT = "metarl_agents.evaluation"
 _VERSION = 1
+_ADDED_LATER = frozenset({"diversity_by_task"})
+"""Fields that files of this version may lack, since they are younger; their defaults say that nothing is known."""
 _CRASHES_SHOWN = 5
 _NOTHING = "-"
-_GAP = "  "
 
 
 @dataclass
@@ -62,6 +65,8 @@ class EvaluationResult:
     """Entropy of the sampled first episodes, mean over tasks."""
     diversity_normalised: float | None = None
     """The same as a share of its maximum."""
+    diversity_by_task: list[float | None] | None = None
+    """(tasks,) the entropy of each, None of those left out; None altogether where it was not kept."""
     episodes_played: int = 0
     """Episodes of the trials, samples for independent pass@k not included."""
     tokens: int = 0
@@ -78,7 +83,7 @@ class EvaluationResult:
 
     def __post_init__(self) -> None:
         """Check that outcomes fit the tasks and the number of episodes."""
-        for name in ("solved_at", "first_episode_successes"):
+        for name in ("solved_at", "first_episode_successes", "diversity_by_task"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.task_seeds):
                 raise ConfigError(
@@ -147,6 +152,11 @@ class EvaluationResult:
         """Bootstrap interval, over tasks, of `independent(k)`."""
         return independent_pass_interval(self._samples(), k, confidence=confidence)
 
+    def diversity_interval(self, confidence: float = 0.95) -> tuple[float, float] | None:
+        """Bootstrap interval, over tasks, of `diversity_nats`; None where no entropy of each task was kept."""
+        known = [nats for nats in self.diversity_by_task or () if nats is not None]
+        return entropy_interval(known, self.num_samples, confidence=confidence) if known else None
+
     def metrics(self) -> dict[str, float]:
         """Return what a log shows: pass@k of both kinds, success of each reached episode, diversity."""
         ks = range(1, self.num_episodes + 1)
@@ -187,7 +197,7 @@ class EvaluationResult:
     @classmethod
     def from_values(cls, values: dict[str, Any], name: str = "this", version: Any = _VERSION) -> EvaluationResult:
         """Build a result from its fields as JSON knows them; a ConfigError says by `name` where they stand."""
-        if version != _VERSION or set(values) != {item.name for item in fields(cls)}:
+        if version != _VERSION or set(values) | _ADDED_LATER != {item.name for item in fields(cls)}:
             raise ConfigError(
                 f'"{name}" is an evaluation result of version {version} with fields this version ({_VERSION}) does '
                 "not share: evaluate again, or read it with the version that wrote it."
@@ -243,47 +253,6 @@ def table_notes(results: Sequence[EvaluationResult]) -> list[str]:
     return [line for fact in facts for line in _merged(results, fact)]
 
 
-def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool, width: int = 100) -> str:
-    """Align a table: the first column to the left, the others to the right.
-
-    Args:
-        header: (columns,) titles.
-        rows: (rows, columns) cells.
-        markdown: a pipe table, never broken into blocks.
-        width: characters of a line; further columns follow below, with the first column repeated.
-    """
-    table = [list(header), *map(list, rows)]
-    if markdown:
-        table = [[cell.replace("|", "\\|") for cell in row] for row in table]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    if markdown:
-        head, *body = [f"| {_line(row, widths, range(len(widths)), ' | ')} |" for row in table]
-        rule = "|".join(["-" * (widths[0] + 2), *("-" * (size + 1) + ":" for size in widths[1:])])
-        return "\n".join([head, f"|{rule}|", *body])
-    blocks = []
-    for columns in _blocks(widths, width):
-        head, *body = [_line(row, widths, columns, _GAP).rstrip() for row in table]
-        blocks.append("\n".join([head, "-" * max(map(len, [head, *body])), *body]))
-    return "\n\n".join(blocks)
-
-
-def lay_out_notes(notes: Sequence[str], markdown: bool, width: int = 100) -> str:
-    """Write the lines below a table: a list in Markdown, wrapped at `width` otherwise."""
-    if markdown:
-        return "\n".join(f"* {note}" for note in notes)
-    return "\n".join(textwrap.fill(note, width, subsequent_indent=_GAP) for note in notes)
-
-
-def percent(share: float, interval: tuple[float, float] | None = None) -> str:
-    """Write a share in percent, with its interval.
-
-    >>> percent(0.332, (0.293, 0.374))
-    '33.2 [29.3, 37.4]'
-    """
-    bounds = "" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
-    return f"{100 * share:.1f}{bounds}"
-
-
 def _episode_count(trials: Sequence[Trial], n: int) -> tuple[int, int]:
     """Count the trials that reached episode n, and those of them that solved it."""
     reached = [trial.episodes[n] for trial in trials if len(trial.episodes) > n]
@@ -299,10 +268,12 @@ def _sampled(samples: Sequence[Sequence[Trial]] | None, seeds: list[int]) -> dic
         raise ConfigError("`samples` must hold at least one trial of each task, in the order of `trials`.")
     fields_found: dict[str, Any] = {"first_episode_successes": [[t.pass_at(1) for t in task] for task in samples]}
     # A trial that crashed before it began has no first episode to compare.
-    whole = [task for task in samples if not any(trial.crashed for trial in task)]
-    if whole and min(map(len, whole)) > 1:
-        diversity = trajectory_diversity([[_trajectory(trial) for trial in task] for task in whole])
+    whole = [not any(trial.crashed for trial in task) for task in samples]
+    played = [[_trajectory(trial) for trial in task] for task, kept in zip(samples, whole, strict=True) if kept]
+    if played and min(map(len, played)) > 1:
+        diversity, entropies = trajectory_diversity(played), iter(trajectory_entropies(played))
         fields_found |= {"diversity_nats": diversity.nats, "diversity_normalised": diversity.normalised}
+        fields_found["diversity_by_task"] = [next(entropies) if kept else None for kept in whole]
     return fields_found
 
 
@@ -327,7 +298,9 @@ def _independent_cell(result: EvaluationResult, k: int) -> str:
 def _diversity_cell(result: EvaluationResult) -> str:
     if result.diversity_nats is None:
         return _NOTHING
-    return f"{result.diversity_nats:.2f} ({100 * result.diversity_normalised:.0f} %)"
+    interval = result.diversity_interval()
+    bounds = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return f"{result.diversity_nats:.2f}{bounds} ({100 * result.diversity_normalised:.0f} %)"
 
 
 def _played_note(result: EvaluationResult) -> str:
@@ -378,21 +351,3 @@ def _merged(results: Sequence[EvaluationResult], fact: Callable[[EvaluationResul
     if len(labels) == 1 and len(next(iter(labels.values()))) == len(results):
         return list(labels)
     return [f"{', '.join(names)}: {text}" for text, names in labels.items()]
-
-
-def _blocks(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Deal columns into blocks that fit `width`; the first column opens every block."""
-    blocks: list[list[int]] = [[0]]
-    used = widths[0]
-    for column, size in enumerate(widths[1:], start=1):
-        if used + len(_GAP) + size > width and len(blocks[-1]) > 1:
-            blocks.append([0])
-            used = widths[0]
-        blocks[-1].append(column)
-        used += len(_GAP) + size
-    return blocks
-
-
-def _line(row: Sequence[str], widths: Sequence[int], columns: Sequence[int], gap: str) -> str:
-    cells = (row[c].ljust(widths[c]) if c == 0 else row[c].rjust(widths[c]) for c in columns)
-    return gap.join(cells)

@@ -1,7 +1,7 @@
 """Foreign text inside Markdown: names, settings, paths and error messages that must stay text.
 
 What lives here: escaping for running text, table cells, code spans and fenced code. What does not: the model card
-(`model_card.py`) and the tables themselves (`evaluation/results.py`). HTML is escaped by `html.escape`.
+(`model_card.py`) and the tables themselves (`evaluation/layout.py`). HTML is escaped by `html.escape`.
 """
 
 from __future__ import annotations
