@@ -14,12 +14,13 @@ PLUGS = sorted((ROOT / "environments").rglob("*.py"))
 LAUNCHED = sorted(path for folder in ("recipes", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 EVERYTHING = LIBRARY + PLUGS + LAUNCHED
 
-BASE = {"types", "errors", "config", "_version"}
+BASE = {"types", "errors", "addresses", "config", "_version"}
 MAY_IMPORT = {
     "types": set(),
     "errors": set(),
     "_version": set(),
-    "config": {"errors"},
+    "addresses": {"errors"},
+    "config": {"errors", "addresses"},
     "sources": {"errors"},
     "cli": BASE,
     "envs": BASE | {"environments"},  # by name only, to register what is shipped
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     | {"cli", "envs", "prompting", "policy", "rollout", "evaluation", "tracking", "advantages", "sources"},
 }
 HEAVY = {
-    "types": set(), "errors": set(), "_version": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
+    "types": set(), "errors": set(), "_version": set(), "addresses": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
     "cli": {"yaml"},
     "advantages": {"torch"},
     "policy": {"torch", "transformers", "tokenizers", "peft", "deepspeed", "accelerate", "safetensors", "yaml", "gguf"},

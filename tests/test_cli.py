@@ -10,6 +10,7 @@ import pytest
 
 import metarl_agents
 from metarl_agents import config as parts
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE
 from metarl_agents.cli import coerce, parse_config, run_cli, settings
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError, EnvironmentContractError, UnknownEnvironmentError
@@ -59,6 +60,8 @@ def test_without_flags_the_defaults_are_the_papers():
         (["--lora_target_modules", "q_proj,v_proj"], "lora_target_modules", ["q_proj", "v_proj"]),
         (["--report_to", "none"], "report_to", ["none"]),
         (["--env", "my_package.module:MyEnv"], "env", "my_package.module:MyEnv"),
+        (["--advantages", "my_module:my_advantages"], "advantages", "my_module:my_advantages"),
+        (["--return_mode=my_module:my_returns"], "return_mode", "my_module:my_returns"),
         (["--num_generations", "6"], "group_size", 6),
         (["--epsilon", "0.1"], "clip_low", 0.1),
         (["--epsilon_high", "0.3"], "clip_high", 0.3),
@@ -100,6 +103,11 @@ def test_a_preset_may_be_a_file(tmp_path):
         (["stray"], "stray"),
         (["--max_steps"], "expected one argument"),
         (["--memory", "reflections"], "must be one of .*; did you mean 'reflection'"),
+        (["--advantages", "rlo"], "`advantages` is 'rlo', but must be one of gigpo, .*; did you mean 'rloo'?"),
+        (
+            ["--return_mode", "qqq"],
+            "`return_mode` is 'qqq', but .* single, or your own by its address, \"my_module:my_f",
+        ),
         (["--max_steps", "many"], "`max_steps` is 'many', but must be a whole number"),
         (["--max_steps", "1.5"], "must be a whole number"),
         (["--max_steps", "inf"], "must be a whole number"),
@@ -125,6 +133,8 @@ def test_mistakes_on_the_command_line_are_one_sentence(argv, message):
         ("- a\n- b", "must hold `name: value` lines, but holds a list"),
         ("a: [", "is not valid YAML"),
         ("memory: 3", "must be one of"),
+        ("advantages: 3", "`advantages` is '3', but must be one of gigpo, "),
+        ("advantages:", "`advantages` is 'None', but must be one of"),
     ],
 )
 def test_mistakes_in_a_file_are_one_sentence(tmp_path, text, message):
@@ -174,6 +184,8 @@ def test_a_part_checks_its_numbers_however_it_is_made():
         parts.CreditConfig(gamma_traj=float("nan"))
     with pytest.raises(ConfigError, match="group_size"):
         parts.TrialConfig(group_size=0)
+    with pytest.raises(ConfigError, match="`return_mode` is 'papers', .*; did you mean 'paper'?"):
+        parts.CreditConfig(return_mode="papers")
 
 
 @pytest.mark.parametrize(
@@ -253,6 +265,27 @@ def test_a_mistake_in_a_recipe_s_flags_is_told_before_anything_heavy():
     done = python(["recipes/train_minesweeper.py", "--gama_traj", "0.9"])
     assert done.returncode == 2 and time.perf_counter() - started < 5
     assert done.stderr == "ConfigError: there is no flag `--gama_traj`. Did you mean `--gamma_traj`?\n"
+
+
+def test_a_word_that_names_no_estimator_is_told_before_anything_heavy_and_an_address_imports_nothing_yet():
+    code = (
+        "import sys; from metarl_agents.cli import parse_config; from metarl_agents.errors import ConfigError\n"
+        "parse_config(['--advantages', 'no_such_module:f', '--return_mode', 'no_such_module:g'])\n"
+        "try: parse_config(['--advantages', 'rlo'])\n"
+        f"except ConfigError as error: print(error, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = python(["-c", code])
+    known = ", ".join(ESTIMATOR.names)
+    expected = f"`advantages` is 'rlo', but must be one of {known}; did you mean 'rloo'? []\n"
+    assert done.stdout == expected, done.stderr
+
+
+def test_help_lists_the_names_of_estimators_and_return_modes(capsys):
+    with pytest.raises(SystemExit):
+        parse_config(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for kind, default in ((ESTIMATOR, "gigpo"), (RETURN_MODE, "paper")):
+        assert f"{{{', '.join(kind.names)}}} [{default}]" in shown
 
 
 def test_every_public_name_can_be_imported():

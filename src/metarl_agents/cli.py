@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from metarl_agents.config import Config
+from metarl_agents.config import Config, unknown_choice
 from metarl_agents.errors import ConfigError
 
 
@@ -68,9 +68,7 @@ def _convert_choice(name: str, value: Any, choices: tuple) -> Any:
     value = "none" if value is None and "none" in choices else value
     if value in choices:
         return value
-    near = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"`{name}` is {value!r}, but must be one of {', '.join(map(str, choices))}{hint}")
+    raise unknown_choice(name, value, choices)
 
 
 def _convert_mapping(name: str, value: Any) -> dict[str, Any]:
@@ -114,7 +112,8 @@ def build_parser(description: str, only: Collection[str] | None = None) -> argpa
             continue
         default = item.default if item.default is not MISSING else item.default_factory()
         flags = [f"--{name}", *(f"--{alias}" for alias in item.metadata["aliases"])]
-        choices = f" {{{', '.join(map(str, get_args(kind)))}}}" if get_origin(kind) is Literal else ""
+        words = get_args(kind) if get_origin(kind) is Literal else item.metadata["names"]
+        choices = f" {{{', '.join(map(str, words))}}}" if words else ""
         nargs = {"nargs": "?", "const": "true"} if kind is bool else {}
         help_text = f"{item.metadata['help']}{choices} [{default}]".replace("%", "%%")
         parser.add_argument(*flags, dest=name, default=None, help=help_text, metavar="X", **nargs)
@@ -269,7 +268,7 @@ def run_cli(main: Any) -> None:
     try:
         leave(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
-        # Where several processes were launched, all make the same mistake.
-        if is_first_process():
+        # Where several processes were launched, all make the same mistake, unless it depends on what one has sampled.
+        if is_first_process() or getattr(error, "of_one_process", False):
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)

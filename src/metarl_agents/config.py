@@ -7,18 +7,24 @@ are not here: they belong to the launcher (`recipes/accelerate_configs/`).
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, load
 from metarl_agents.errors import ConfigError
 
 Scheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 
 
-def setting(default: Any, help_text: str, *aliases: str) -> Any:
-    """Declare a field with its default, its help text and other spellings of its flag."""
-    metadata = {"help": help_text, "aliases": aliases}
+def setting(default: Any, help_text: str, *aliases: str, names: Iterable[str] = ()) -> Any:
+    """Declare a field with its default, its help text, other spellings of its flag, and the names it takes.
+
+    A setting with `names` takes one of them, or an address "package.module:function".
+    """
+    metadata = {"help": help_text, "aliases": aliases, "names": tuple(names)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -27,6 +33,22 @@ def setting(default: Any, help_text: str, *aliases: str) -> Any:
 def _require(ok: bool, name: str, value: Any, expected: str) -> None:
     if not ok:
         raise ConfigError(f"`{name}` is {value!r}, but must be {expected}: set `--{name}` accordingly.")
+
+
+def unknown_choice(name: str, value: Any, choices: Iterable[str], otherwise: str = "") -> ConfigError:
+    """Return the error for a word that a setting does not know, with the nearest one that it does."""
+    known = [str(choice) for choice in choices]
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"{otherwise}."
+    return ConfigError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}{hint}")
+
+
+def _require_names(config: Any) -> None:
+    """Refuse a word that is neither a short name nor, with its colon, meant as an address."""
+    for item in fields(config):
+        names, value = item.metadata["names"], getattr(config, item.name)
+        if names and value not in names and ":" not in str(value):
+            raise unknown_choice(item.name, value, names, ', or your own by its address, "my_module:my_function"')
 
 
 def _require_all(config: Any, rules: dict[str, tuple[float, float]]) -> None:
@@ -149,8 +171,8 @@ class CreditConfig:
 
     gamma_step: float = setting(0.95, "discount between turns of an episode")
     gamma_traj: float = setting(0.6, "discount between episodes of a trial")
-    return_mode: Literal["paper", "recursive", "differential", "final", "single"] = setting("paper", "return rule")
-    advantages: Literal["gigpo", "rloo", "grpo", "reinforce", "ppo"] = setting("gigpo", "advantage estimator")
+    return_mode: str = setting("paper", "return rule, or address `my_module:my_returns`", names=RETURN_MODE.names)
+    advantages: str = setting("gigpo", "estimator, or address `my_module:my_advantages`", names=ESTIMATOR.names)
     step_weight: float = setting(1.0, "GiGPO: weight w of the step-level term")
     norm: Literal["mean", "mean_std"] = setting("mean", "GiGPO: subtract the mean, or also divide by the std")
     episode_score: Literal["return", "reward"] = setting("return", "score of an episode: G_0 or its reward sum")
@@ -162,9 +184,10 @@ class CreditConfig:
     gae_lambda: float = setting(1.0, "PPO: lambda of generalised advantage estimation")
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the numbers and names."""
         unit = dict.fromkeys(("gamma_step", "gamma_traj", "gae_lambda"), (0, 1))
         _require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
+        _require_names(self)
 
 
 @dataclass
@@ -282,8 +305,6 @@ class Config:
         Raises:
             ConfigError: a name is unknown (with the nearest known one) or a number is out of range.
         """
-        import difflib
-
         parts = {part.name: part.default_factory for part in fields(cls)}
         owner = {item.name: name for name, part in parts.items() for item in fields(part)}
         chosen: dict[str, dict[str, Any]] = {name: {} for name in parts}
@@ -302,12 +323,6 @@ class Config:
             ConfigError: two settings contradict each other.
         """
         trial, credit, run = self.trial, self.credit, self.run
-        comparing = {"rloo", "grpo", "gigpo"}
-        if credit.advantages in comparing and trial.group_size < 2:
-            raise ConfigError(
-                f"`group_size` is {trial.group_size}, but `{credit.advantages}` compares a trial with the other trials "
-                "of its group and needs at least 2: set `--group_size 8`, or choose `--advantages reinforce` or `ppo`."
-            )
         allowed = [f"pass@{k}" for k in range(1, trial.num_episodes + 1)]
         if run.load_best_model_at_end and run.metric_for_best_model not in allowed:
             raise ConfigError(
@@ -326,4 +341,10 @@ class Config:
             raise ConfigError(
                 f"`env_workers` is {trial.env_workers}, but a population's models answer in the training process: set "
                 "`--env_workers 0`, or leave out `--opponents` and `--snapshot_every`."
+            )
+        # Last, because whether an estimator compares is written at the function, whose import takes seconds.
+        if trial.group_size < 2 and getattr(load(credit.advantages, ESTIMATOR), "compares_trials", False):
+            raise ConfigError(
+                f"`group_size` is {trial.group_size}, but `{credit.advantages}` compares a trial with the other trials "
+                "of its group and needs at least 2: set `--group_size 8`, or choose `--advantages reinforce` or `ppo`."
             )

@@ -1,5 +1,6 @@
 """Laws that hold for several estimators at once."""
 
+import inspect
 from dataclasses import replace
 from functools import partial
 
@@ -9,15 +10,13 @@ from trial_builder import make_trial, random_trials, tabulate
 
 from metarl_agents.advantages import (
     ADVANTAGES,
-    GROUP_RELATIVE,
-    NEEDS_BASELINE,
-    NEEDS_VALUES,
     gigpo_advantages,
     grpo_advantages,
     reinforce_advantages,
     rloo_advantages,
 )
 
+MARKS = ("compares_trials", "reads_values")
 EPISODE_LEVEL = {
     "gigpo-w0": partial(gigpo_advantages, step_weight=0.0),
     "gigpo-w0-mean_std": partial(gigpo_advantages, step_weight=0.0, norm="mean_std"),
@@ -37,18 +36,31 @@ episode_level = pytest.mark.parametrize("estimator", EPISODE_LEVEL.values(), ids
 
 def call(name, table):
     """Run an estimator by its name, with what it needs."""
-    if name in NEEDS_VALUES:
+    estimator = ADVANTAGES[name]
+    if getattr(estimator, "reads_values", False):
         table = table.with_values(torch.zeros(len(table)))
-    return ADVANTAGES[name](table, **({"baseline": 1.0} if name in NEEDS_BASELINE else {}))
+    return estimator(table, **({"baseline": 1.0} if "baseline" in inspect.signature(estimator).parameters else {}))
 
 
 def per_trial(table, advantages):
     return [advantages[table.trial == trial] for trial in table.trial.unique()]
 
 
-def test_the_names_of_the_estimators_and_their_needs_are_the_documented_ones():
-    assert set(ADVANTAGES) == {"gigpo", "rloo", "grpo", "reinforce", "ppo"}
-    assert ({"gigpo", "rloo", "grpo"}, {"reinforce"}, {"ppo"}) == (GROUP_RELATIVE, NEEDS_BASELINE, NEEDS_VALUES)
+def test_marks_say_who_compares_trials_and_who_reads_values():
+    marked = {mark: {name for name in ADVANTAGES if getattr(ADVANTAGES[name], mark, False)} for mark in MARKS}
+    papers = {"gigpo", "rloo", "grpo", "reinforce", "ppo"}
+    assert papers & marked["compares_trials"] == {"gigpo", "rloo", "grpo"}
+    assert papers & marked["reads_values"] == {"ppo"} and papers <= set(ADVANTAGES)
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGES))
+def test_who_compares_trials_has_nothing_to_say_of_equal_ones_and_only_they_may_be_silent_of_one_alone(name):
+    alone = tabulate([make_trial([1.0, 2.0])])
+    equal = tabulate([make_trial([1.0, 2.0]) for _ in range(4)])
+    if getattr(ADVANTAGES[name], "compares_trials", False):
+        assert not call(name, equal).any() and not call(name, alone).any()
+    else:
+        assert call(name, alone).any()
 
 
 @pytest.mark.parametrize("name", sorted(ADVANTAGES))

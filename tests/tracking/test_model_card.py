@@ -8,6 +8,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from metarl_agents.config import Config
+from metarl_agents.tracking import papers
 from metarl_agents.tracking.markdown import code, escape, fenced
 from metarl_agents.tracking.model_card import CARD_FILE, CardFacts, is_unedited, keep_cards, render_card, write_card
 from metarl_agents.tracking.papers import papers_of
@@ -105,22 +106,66 @@ def test_what_is_not_known_is_left_out_of_the_front_matter():
     ],
 )
 def test_the_papers_cited_are_those_whose_methods_were_used(settings, numbers):
-    papers = papers_of(config(**settings))
-    assert [paper.arxiv for paper in papers] == numbers
+    cited = papers_of(config(**settings))
+    assert [paper.arxiv for paper in cited] == numbers
     _, tokens = parsed(render_card(facts(config=config(**settings))))
     (bibtex,) = code_blocks(tokens, "bibtex")
     assert bibtex.count("@") == len(numbers) and all(number in bibtex for number in numbers if number)
-    assert bibtex.count("{") == bibtex.count("}") and all(paper.title in bibtex for paper in papers)
+    assert bibtex.count("{") == bibtex.count("}") and all(paper.title in bibtex for paper in cited)
 
 
-def test_every_estimator_has_a_paper():
-    from metarl_agents.advantages import ADVANTAGES
+def test_papers_are_of_estimators_that_exist():
+    from metarl_agents.addresses import ESTIMATOR, RETURN_MODE
 
-    assert all(papers_of(config(advantages=name)) for name in ADVANTAGES)
+    assert set(papers._ESTIMATORS) <= set(ESTIMATOR.names) and set(papers._MAGE_RETURNS) <= set(RETURN_MODE.names)
+
+
+OWN = {"advantages": "my_credit:my_advantages", "return_mode": "my_credit:my_returns"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "numbers"),
+    [
+        (
+            {"advantages": OWN["advantages"]},
+            "meta-RL (LaMer) with the custom advantage estimator my_credit:my_advantages",
+            ["2512.16848"],
+        ),
+        (
+            {"return_mode": OWN["return_mode"]},
+            "meta-RL (LaMer) with GiGPO and the custom return mode my_credit:my_returns",
+            ["2512.16848", "2505.10978"],
+        ),
+        (
+            OWN | {"num_episodes": 1},
+            "RL with the custom advantage estimator my_credit:my_advantages and the custom return mode "
+            "my_credit:my_returns",
+            [],
+        ),
+    ],
+)
+def test_functions_of_a_user_s_own_are_named_and_not_cited(settings, name, numbers):
+    ours = config(**settings)
+    assert papers.method_name(ours) == name and [paper.arxiv for paper in papers_of(ours)] == numbers
+    matter, tokens = parsed(render_card(facts(config=ours)))
+    assert f"trained by {name}." in shown(tokens)
+    assert f"No paper tells of {name.split(' with ')[1].removeprefix('GiGPO and ')}: " in shown(tokens)
+    blocks = code_blocks(tokens, "bibtex")
+    assert len(blocks) == bool(numbers) and all(number in blocks[0] for number in numbers)
+    assert ("gigpo" in matter["tags"]) == ("2505.10978" in numbers)
+
+
+def test_an_estimator_without_a_paper_is_named_and_nothing_is_cited_for_it(monkeypatch):
+    monkeypatch.delitem(papers._ESTIMATORS, "rloo")
+    alone, both = config(advantages="rloo", num_episodes=1), config(advantages="rloo")
+    assert papers.method_name(alone) == "RL with rloo" and papers_of(alone) == []
+    assert "There is no paper to cite." in shown(parsed(render_card(facts(config=alone)))[1])
+    assert [paper.name for paper in papers_of(both)] == ["LaMer"]
 
 
 def test_nothing_that_a_user_names_breaks_the_card():
     hostile = config(env=HOSTILE, model_name_or_path=HOSTILE, use_peft=True, lora_target_modules=[HOSTILE])
+    hostile.credit.advantages = hostile.credit.return_mode = HOSTILE
     card = render_card(
         facts(
             name=HOSTILE,
@@ -131,7 +176,7 @@ def test_nothing_that_a_user_names_breaks_the_card():
             versions={HOSTILE: HOSTILE},
         )
     )
-    _, calm = parsed(render_card(facts(config=config(use_peft=True))))
+    _, calm = parsed(render_card(facts(config=config(use_peft=True, **OWN))))
     matter, tokens = parsed(card)
     assert headings(tokens)[1:] == headings(calm)[1:] and len(headings(tokens)) == len(headings(calm))
     assert [t.type for t in tokens].count("tr_open") == [t.type for t in calm].count("tr_open")

@@ -4,13 +4,15 @@ What lives here: returns (`returns.py`), the table of turns (`table.py`), statis
 per estimator. What does not: devices, processes, configuration, and the loss that spreads an advantage over tokens
 (`training/loss.py`). Read `returns.py` first, then `gigpo.py`.
 
-An estimator is any callable `TurnTable -> (B,) float32`; bind its options with `functools.partial`.
+An estimator is any function `TurnTable -> (B,) float32`. Its further parameters are named like the settings that fill
+them; what it needs besides is said by a mark (`marks.py`). A return mode is told the same way (`returns.py`).
 """
 
 from collections.abc import Callable
 
 from torch import Tensor
 
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, load
 from metarl_agents.advantages.gae import ppo_advantages
 from metarl_agents.advantages.gigpo import (
     anchor_counts,
@@ -20,9 +22,9 @@ from metarl_agents.advantages.gigpo import (
 )
 from metarl_agents.advantages.grouping import moment_sums, scale_and_clip, std_from_sums
 from metarl_agents.advantages.grpo import grpo_advantages
+from metarl_agents.advantages.marks import compares_trials, reads_values
 from metarl_agents.advantages.reinforce import RunningMean, reinforce_advantages
 from metarl_agents.advantages.returns import (
-    RETURN_MODES,
     differential_returns,
     differential_rewards,
     final_returns,
@@ -33,35 +35,21 @@ from metarl_agents.advantages.returns import (
 from metarl_agents.advantages.rloo import rloo_advantages
 from metarl_agents.advantages.table import ReturnFn, TurnTable, batch_scores, count_lone_trials, tabulate_turns
 
-ADVANTAGES: dict[str, Callable[..., Tensor]] = {
-    "gigpo": gigpo_advantages,
-    "rloo": rloo_advantages,
-    "grpo": grpo_advantages,
-    "reinforce": reinforce_advantages,
-    "ppo": ppo_advantages,
-}
-"""Estimators by the name a command line gives them."""
+ADVANTAGES: dict[str, Callable[..., Tensor]] = {name: load(name, ESTIMATOR) for name in ESTIMATOR.names}
+"""Shipped estimators by the name a command line gives them."""
 
-GROUP_RELATIVE = frozenset({"gigpo", "rloo", "grpo"})
-"""Estimators that compare the trials of a group and so need at least two of them."""
-
-NEEDS_BASELINE = frozenset({"reinforce"})
-"""Estimators that are called with `baseline`, from a `RunningMean`."""
-
-NEEDS_VALUES = frozenset({"ppo"})
-"""Estimators that read `table.values`, so that a critic must run first."""
+RETURN_MODES: dict[str, Callable[..., Tensor]] = {name: load(name, RETURN_MODE) for name in RETURN_MODE.names}
+"""Shipped return modes by the name a command line gives them."""
 
 __all__ = [
     "ADVANTAGES",
-    "GROUP_RELATIVE",
-    "NEEDS_BASELINE",
-    "NEEDS_VALUES",
     "RETURN_MODES",
     "ReturnFn",
     "RunningMean",
     "TurnTable",
     "anchor_counts",
     "batch_scores",
+    "compares_trials",
     "count_lone_trials",
     "differential_returns",
     "differential_rewards",
@@ -72,6 +60,7 @@ __all__ = [
     "moment_sums",
     "paper_returns",
     "ppo_advantages",
+    "reads_values",
     "recursive_returns",
     "reinforce_advantages",
     "rloo_advantages",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from metarl_agents.advantages.marks import reads_values
 from metarl_agents.advantages.table import TurnTable
 from metarl_agents.errors import ConfigError
 
 
+@reads_values
 def ppo_advantages(table: TurnTable, *, gae_lambda: float = 1.0) -> Tensor:
     """Generalised advantage along the turns of each episode.
 

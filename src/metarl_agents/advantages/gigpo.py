@@ -15,12 +15,14 @@ from metarl_agents.advantages.grouping import (
     minus_mean,
     standardised,
 )
+from metarl_agents.advantages.marks import compares_trials
 from metarl_agents.advantages.table import TurnTable, episode_level
 
 NORMS: dict[str, Comparison] = {"mean": minus_mean, "mean_std": standardised}
 """How a number is seen against its group, by the name a command line gives it."""
 
 
+@compares_trials
 def gigpo_advantages(
     table: TurnTable,
     *,

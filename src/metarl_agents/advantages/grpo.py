@@ -9,9 +9,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from metarl_agents.advantages.grouping import standardised
+from metarl_agents.advantages.marks import compares_trials
 from metarl_agents.advantages.table import TurnTable, episode_level
 
 
+@compares_trials
 def grpo_advantages(table: TurnTable, *, episode_score: str = "return", credit_unit: str = "trial") -> Tensor:
     """Group-standardised advantage.
 

@@ -1,7 +1,7 @@
 """Returns: what a turn is worth, within its own episode and across the episodes of its trial.
 
-What lives here: one pure function per return mode, all of the same shape, and `RETURN_MODES`, which names them.
-What does not: comparing trials with each other (`grouping.py` and the estimators); where rewards come from (the
+What lives here: one pure function per return mode, all of the same shape. What does not: their short names
+(`addresses.py`); comparing trials with each other (`grouping.py` and the estimators); where rewards come from (the
 environments). Read `paper_returns` first: the other modes are told as differences from it.
 
 In every mode a reflection on episode n earns its own reward (a penalty, or 0) plus the return of the first turn of
@@ -10,7 +10,6 @@ episode n+1, and its own reward never enters a play row. Discounts are computed 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -266,13 +265,3 @@ def single_returns(
     rows = _unpack(rewards, episode, is_reflection)
     within, start = _within_episodes(rows, rows.rewards, gamma_step)
     return _finish(rows, within, start, rewards)
-
-
-RETURN_MODES: dict[str, Callable[..., Tensor]] = {
-    "paper": paper_returns,
-    "recursive": recursive_returns,
-    "differential": differential_returns,
-    "final": final_returns,
-    "single": single_returns,
-}
-"""Return modes by the name a command line gives them."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from metarl_agents.advantages.grouping import minus_mean_of_others
+from metarl_agents.advantages.marks import compares_trials
 from metarl_agents.advantages.table import TurnTable, episode_level
 
 
+@compares_trials
 def rloo_advantages(table: TurnTable, *, episode_score: str = "return", credit_unit: str = "trial") -> Tensor:
     """Leave-one-out advantage.
 

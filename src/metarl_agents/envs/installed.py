@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 
+from metarl_agents.addresses import is_address
+
 GROUP = "metarl_agents.environments"
 
 
@@ -45,12 +47,6 @@ def installed_environments(shipped: frozenset[str]) -> dict[str, Installed]:
         else:
             _warn(f'The environment "{point.name}" of the installed package {package} is left out: {complaint}.')
     return found
-
-
-def is_address(text: str) -> bool:
-    """Return whether a text has the form "package.module:Class"."""
-    module, _, attribute = text.partition(":")
-    return all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
 
 
 def _entry_points() -> Iterator[tuple[str, metadata.EntryPoint]]:

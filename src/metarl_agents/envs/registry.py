@@ -1,25 +1,27 @@
 """Find an environment by short name, by address "package.module:Class", or by library as in "gymnasium:<id>".
 
-What lives here: a dictionary of strings; a class is imported when it is asked for. The shipped names are in
-`metarl_agents/environments/__init__.py`; those of installed packages are found by `installed.py`.
+What lives here: a dictionary of strings; a class is imported (`addresses.py`) when it is asked for. The shipped names
+are in `metarl_agents/environments/__init__.py`; those of installed packages are found by `installed.py`.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import importlib.util
 import inspect
-import os
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from importlib.machinery import PathFinder
 from typing import Any
 
+from metarl_agents.addresses import (
+    ENVIRONMENT,
+    check_address,
+    did_you_mean,
+    find_in_current_folder,
+    is_address,
+    load,
+)
 from metarl_agents.envs.base import Environment
-from metarl_agents.envs.installed import Installed, installed_environments, is_address
+from metarl_agents.envs.installed import Installed, installed_environments
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 
 _SHIPPED = "metarl_agents.environments"
@@ -37,8 +39,7 @@ def register(name: str, address: str) -> None:
         name: what `--env` and `make` will accept.
         address: where the class is; imported when it is first asked for.
     """
-    if not is_address(address):
-        raise ConfigError(f'`{address}` is no address of an environment. Write it as "package.module:Class".')
+    check_address(address, ENVIRONMENT)
     if not name or ":" in name:
         raise ConfigError(f'`{name}` cannot name an environment: a name is not empty and holds no ":". Choose another.')
     importlib.import_module(_SHIPPED)
@@ -63,10 +64,10 @@ def resolve(name: str) -> Callable[..., Environment]:
     """
     library, colon, inner = name.partition(":")
     if colon:
-        return _of_library(library, inner) if library in _ADAPTERS else _load(name)
+        return _of_library(library, inner) if library in _ADAPTERS else load(name, ENVIRONMENT)
     installed = _installed()
     if name in _addresses:
-        return _load(_addresses[name])
+        return load(_addresses[name], ENVIRONMENT)
     if name in installed:
         return _load_installed(name, installed[name])
     raise UnknownEnvironmentError(_unknown(name, registered()))
@@ -105,75 +106,19 @@ def _of_library(library: str, inner: str) -> Callable[..., Environment]:
     if not inner:
         raise UnknownEnvironmentError(_unknown(library, registered()))
     module_name, colon, _ = inner.partition(":")
-    if colon and is_address(f"{module_name}:x") and _is_missing(module_name):
-        _look_in_current_folder(module_name)  # which the library imports to know the name
-    return partial(_load(_ADAPTERS[library]), inner)
+    if colon and is_address(f"{module_name}:x"):
+        find_in_current_folder(module_name)  # which the library imports to know the name
+    return partial(load(_ADAPTERS[library], ENVIRONMENT), inner)
 
 
 def _load_installed(name: str, installed: Installed) -> Callable[..., Environment]:
     try:
-        return _load(installed.address)
+        return load(installed.address, ENVIRONMENT)
     except Exception as error:  # whatever a package does when it is imported
         told = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(
             f'The environment "{name}" of the installed package {installed.package} cannot be loaded: {told}'
         ) from error
-
-
-def _load(address: str) -> Callable[..., Environment]:
-    """Import the class at an address."""
-    if not is_address(address):
-        raise ConfigError(f'`{address}` is no address of an environment. Write it as "package.module:Class".')
-    module_name, _, attribute = address.partition(":")
-    found: Any = _import(module_name, address)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            near = did_you_mean(part, [name for name in vars(found) if not name.startswith("_")])
-            raise ConfigError(
-                f'The module "{module_name}" of `{address}` has no "{attribute}".{near} Check the spelling.'
-            )
-        found = getattr(found, part)
-    if not callable(found):
-        raise ConfigError(f"`{address}` is a {type(found).__name__}, but a class (or a callable) is expected.")
-    return found
-
-
-def _import(module_name: str, address: str) -> Any:
-    try:
-        if _is_missing(module_name):
-            _look_in_current_folder(module_name)
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name == missing or module_name.startswith(missing + "."):
-            raise ConfigError(
-                f'There is no module "{missing}", which the address `{address}` needs. Check the spelling, install its '
-                f"package, or run from the folder that holds it (or add that folder to PYTHONPATH)."
-            ) from error
-        raise ConfigError(
-            f'The module "{module_name}" of `{address}` needs "{missing}", which is not installed. Install it.'
-        ) from error
-
-
-def _is_missing(module_name: str) -> bool:
-    """Return whether no module has the name's first part, seen from the path as it is."""
-    first = module_name.partition(".")[0]
-    if first in sys.modules:
-        return False
-    importlib.invalidate_caches()  # the module may just have been written
-    return importlib.util.find_spec(first) is None
-
-
-def _look_in_current_folder(module_name: str) -> None:
-    """Put the current folder last on the path if it holds the module.
-
-    A program that is run as a script, `python recipes/train.py`, finds modules in its own folder only. Processes that
-    this one starts take its path over, and so find the module too.
-    """
-    with suppress(FileNotFoundError):  # the current folder may have been removed
-        here = os.getcwd()
-        if here not in sys.path and PathFinder.find_spec(module_name.partition(".")[0], [here]) is not None:
-            sys.path.append(here)
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -184,12 +129,6 @@ def _unknown(name: str, known: list[str]) -> str:
         f'Your own class also works by address: --env "my_package.module:MyEnv"; a text environment of Gymnasium or '
         f'TextArena as "gymnasium:<id>" or "textarena:<id>".'
     )
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Return a sentence, led by a blank, that names the known word closest to `word`; empty if none is close."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f' Did you mean "{near[0]}"?' if near else ""
 
 
 def _bad_keywords(name: str, factory: Callable[..., Environment], kwargs: dict[str, Any], error: TypeError) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from metarl_agents.config import Config
 from metarl_agents.tracking.markdown import code, escape, fenced, one_line
-from metarl_agents.tracking.papers import method_name, papers_of
+from metarl_agents.tracking.papers import custom_functions, method_name, papers_of
 
 CARD_FILE = "README.md"
 
@@ -76,7 +76,7 @@ class CardFacts:
 def render_card(facts: CardFacts) -> str:
     """Return the card: front matter, results, how to load, what was done, how to cite."""
     trial = facts.config.trial
-    what = f"A language-model agent for {code(trial.env)}, trained by {method_name(facts.config)}."
+    what = f"A language-model agent for {code(trial.env)}, trained by {escape(method_name(facts.config))}."
     if trial.num_episodes > 1:
         what += (
             f" It plays up to {trial.num_episodes} episodes of one task; after a failed episode it writes a reflection,"
@@ -260,5 +260,9 @@ def _citation(config: Config) -> str:
         else f"{paper.name} ({paper.journal}, {paper.year})"
         for paper in papers
     ]
-    entries = "\n\n".join(paper.bibtex() for paper in papers)
-    return f"The methods are those of {' and '.join(told)}.\n\n{fenced(entries, 'bibtex')}"
+    sentences = [f"The methods are those of {' and '.join(told)}."] if told else []
+    custom = " and ".join(custom_functions(config))
+    if custom:
+        sentences.append(f"No paper tells of {escape(custom)}: that is the code of whoever trained this model.")
+    entries = [fenced("\n\n".join(paper.bibtex() for paper in papers), "bibtex")] if papers else []
+    return "\n\n".join([" ".join(sentences) or "There is no paper to cite.", *entries])

@@ -1,7 +1,7 @@
 """The papers behind a run's settings, with what is needed to cite them.
 
 Titles, authors and years are those of arXiv. Which estimator and which return a setting names is told by
-`advantages/`.
+`advantages/`. An estimator without a paper here is named as the settings name it, and nothing is cited for it.
 """
 
 from __future__ import annotations
@@ -105,14 +105,28 @@ _MAGE_RETURNS = ("differential", "final")
 
 
 def papers_of(config: Config) -> list[Paper]:
-    """Return the papers whose methods these settings use, the most specific first."""
-    meta: list[Paper] = []
-    if config.trial.num_episodes > 1:
-        meta = [MAGE, LAMER] if config.credit.return_mode in _MAGE_RETURNS else [LAMER]
-    return [*meta, _ESTIMATORS[config.credit.advantages]]
+    """Return the papers whose methods these settings use, the most specific first; a user's own function has none."""
+    estimator = _ESTIMATORS.get(config.credit.advantages)
+    return [*_meta(config), *([] if estimator is None else [estimator])]
+
+
+def custom_functions(config: Config) -> list[str]:
+    """Name the estimator and the return mode that are a user's own, with their addresses: no paper tells of them."""
+    credit = config.credit
+    named = {"advantage estimator": credit.advantages, "return mode": credit.return_mode}
+    return [f"the custom {kind} {address}" for kind, address in named.items() if ":" in address]
 
 
 def method_name(config: Config) -> str:
-    """Name the method in a few words: "meta-RL (LaMer) with GiGPO", or "RL with GiGPO"."""
-    first, estimator = papers_of(config)[0], papers_of(config)[-1]
-    return f"RL with {estimator.name}" if first is estimator else f"meta-RL ({first.name}) with {estimator.name}"
+    """Name the method in a few words, as plain text: "meta-RL (LaMer) with GiGPO", or "RL with GiGPO"."""
+    meta, estimator = _meta(config), config.credit.advantages
+    kind = f"meta-RL ({meta[0].name})" if meta else "RL"
+    shipped = _ESTIMATORS[estimator].name if estimator in _ESTIMATORS else estimator
+    parts = [*([] if ":" in estimator else [shipped]), *custom_functions(config)]
+    return f"{kind} with {' and '.join(parts)}"
+
+
+def _meta(config: Config) -> list[Paper]:
+    if config.trial.num_episodes == 1:
+        return []
+    return [MAGE, LAMER] if config.credit.return_mode in _MAGE_RETURNS else [LAMER]

@@ -1,19 +1,23 @@
-"""From trials to one advantage per row, as the settings say. The mathematics is in `advantages/`."""
+"""From trials to one advantage per row, as the settings say. The mathematics is in `advantages/`.
+
+What lives here: calling the estimator and the return mode that the settings name, shipped or a user's own. Their
+parameters tell what they are given (`asked_of`); what a user's own function returns is checked.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, load
 from metarl_agents.advantages import (
-    ADVANTAGES,
-    NEEDS_BASELINE,
-    NEEDS_VALUES,
-    RETURN_MODES,
+    ReturnFn,
     RunningMean,
     TurnTable,
     anchor_counts,
@@ -26,10 +30,16 @@ from metarl_agents.advantages import (
 )
 from metarl_agents.advantages.grouping import group_sum
 from metarl_agents.config import CreditConfig
+from metarl_agents.errors import ConfigError
 from metarl_agents.training.loss import Stats
 from metarl_agents.types import Trial
 
 SumOverRanks = Callable[[Tensor], Tensor]
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_TABLE = ("the table of turns",)
+_COLUMNS = ("rewards", "episode", "is_reflection")
 
 
 @dataclass(frozen=True)
@@ -51,11 +61,15 @@ def drop_crashed_groups(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def tabulate(trials: Sequence[Trial], config: CreditConfig) -> TurnTable:
-    """Return the turn table of `trials` under the configured return mode."""
-    return_fn = partial(RETURN_MODES[config.return_mode], gamma_step=config.gamma_step, gamma_traj=config.gamma_traj)
+    """Return the turn table of `trials` under the configured return mode.
+
+    Raises:
+        ConfigError: the return mode cannot be called with the settings, or a user's own returns something else than
+            one finite float per row.
+    """
     return tabulate_turns(
         trials,
-        return_fn,
+        _return_fn(config),
         gamma_step=config.gamma_step,
         anchor_scope=config.anchor_scope,
         credit_unit=config.credit_unit,
@@ -75,15 +89,12 @@ def assign_credit(
         config: which estimator, and how to scale.
         baseline: REINFORCE's running mean; updated here.
         sum_over_ranks: adds a tensor over all processes.
+
+    Raises:
+        ConfigError: the estimator cannot be called with the settings, or a user's own returns something else than one
+            finite float per row.
     """
-    estimator = partial(ADVANTAGES[config.advantages], **_options(config))
-    if config.advantages in NEEDS_BASELINE:
-        scores = batch_scores(table, episode_score=config.episode_score, credit_unit=config.credit_unit)
-        count, total, _ = sum_over_ranks(moment_sums(scores)).tolist()
-        common_mean = torch.tensor([total / count] if count else [])
-        advantages = estimator(table, baseline=baseline.update(common_mean))
-    else:
-        advantages = estimator(table)
+    advantages = _advantages(table, config, baseline, sum_over_ranks)
     std = std_from_sums(sum_over_ranks(moment_sums(advantages)))
     scaled = scale_and_clip(advantages, scale=config.scale_advantages, clip=config.advantage_clip, std=std)
     signal = group_sum((advantages != 0).double(), table.group) > 0 if len(table) else torch.zeros(0, dtype=torch.bool)
@@ -99,15 +110,105 @@ def assign_credit(
 
 def needs_values(config: CreditConfig) -> bool:
     """Whether the estimator reads a critic."""
-    return config.advantages in NEEDS_VALUES
+    return getattr(load(config.advantages, ESTIMATOR), "reads_values", False)
 
 
-def _options(config: CreditConfig) -> dict:
-    common = {"episode_score": config.episode_score, "credit_unit": config.credit_unit}
-    return {
-        "gigpo": common | {"step_weight": config.step_weight, "norm": config.norm},
-        "rloo": common,
-        "grpo": common,
-        "reinforce": {"episode_score": config.episode_score},
-        "ppo": {"gae_lambda": config.gae_lambda},
-    }[config.advantages]
+def check_functions(config: CreditConfig) -> None:
+    """Refuse an estimator or a return mode that cannot be found, or cannot be called with the settings.
+
+    Raises:
+        ConfigError: that is so.
+    """
+    asked_of(load(config.advantages, ESTIMATOR), config.advantages, config, _TABLE, "baseline")
+    asked_of(load(config.return_mode, RETURN_MODE), config.return_mode, config, _COLUMNS)
+
+
+def asked_of(
+    function: Callable[..., Any], name: str, config: CreditConfig, given: Sequence[str], *further: str
+) -> dict[str, Any]:
+    """Return what a function asks for by the names of its parameters.
+
+    Args:
+        function: an estimator or a return mode.
+        name: what the settings call it.
+        config: a parameter named like one of these settings is filled with it.
+        given: what the function is called with besides, in order; so many parameters are passed over.
+        further: names that are no settings and may be asked for, too; what they get is up to the caller.
+
+    Returns:
+        {name: value} of the settings asked for, {name: None} of the further names.
+
+    Raises:
+        ConfigError: the function has no parameters for what it is given, or one that nothing fills.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        raise ConfigError(f"`{name}` does not tell its parameters: write it as a function, with `def`.") from None
+    parameters = list(signature.parameters.values())
+    first, rest = parameters[: len(given)], parameters[len(given) :]
+    if len([p for p in first if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]) < len(given):
+        raise ConfigError(
+            f"`{name}` takes {signature}, but is given {', '.join(given)}, in this order: let it begin with a "
+            f"parameter{' for each' * (len(given) > 1)}."
+        )
+    known = asdict(config) | dict.fromkeys(further)
+    fixed = getattr(function, "keywords", {})  # of a `functools.partial`, which has decided these
+    asked = {}
+    for parameter in rest:
+        if parameter.name in known and parameter.name not in fixed and parameter.kind in _BY_NAME:
+            asked[parameter.name] = known[parameter.name]
+        elif parameter.default is parameter.empty and parameter.kind not in _COLLECTING:
+            raise ConfigError(
+                f"`{name}` has a parameter `{parameter.name}` that nothing fills: give it a default, or the name of "
+                f"what it is to get ({', '.join(known)})."
+            )
+    return asked
+
+
+def _return_fn(config: CreditConfig) -> ReturnFn:
+    """Return the return mode with its settings bound."""
+    name = config.return_mode
+    function = load(name, RETURN_MODE)
+    bound = partial(function, **asked_of(function, name, config, _COLUMNS))
+    if name in RETURN_MODE.names:
+        return bound
+    return lambda *columns: _one_float_each(bound(*columns), len(columns[0]), name, "of the trial")
+
+
+def _advantages(table: TurnTable, config: CreditConfig, baseline: RunningMean, sum_over_ranks: SumOverRanks) -> Tensor:
+    """Call the estimator with what it asks for; (B,) float32."""
+    name = config.advantages
+    estimator = load(name, ESTIMATOR)
+    asked = asked_of(estimator, name, config, _TABLE, "baseline")
+    if "baseline" in asked:
+        scores = batch_scores(table, episode_score=config.episode_score, credit_unit=config.credit_unit)
+        count, total, _ = sum_over_ranks(moment_sums(scores)).tolist()
+        common_mean = torch.tensor([total / count] if count else [])
+        asked["baseline"] = baseline.update(common_mean)
+    if name in ESTIMATOR.names:
+        return estimator(table, **asked)
+    if not len(table):  # every group crashed, which a user's own function need not have thought of
+        return torch.zeros(0)
+    advantages = _one_float_each(estimator(table, **asked), len(table), name, "of the table")
+    return advantages.to(table.returns.device, torch.float32)
+
+
+def _one_float_each(result: Any, rows: int, name: str, place: str) -> Tensor:
+    """Return what a user's own function returned, if it is (rows,) finite floats."""
+    if not isinstance(result, Tensor):
+        found = f"a {type(result).__name__}"
+    elif result.shape != (rows,):
+        found = f"shape {tuple(result.shape)}"
+    elif not result.is_floating_point():
+        found = f"{result.dtype} numbers"
+    elif not result.isfinite().all():
+        found = "numbers that are not all finite"
+    else:
+        return result.detach()
+    error = ConfigError(
+        f"`{name}` must return a tensor of shape ({rows},), one finite float for each row {place}, but returned "
+        f"{found}."
+    )
+    error.of_one_process = True  # type: ignore[attr-defined]  # others may have got what was asked for
+    raise error

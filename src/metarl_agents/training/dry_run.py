@@ -16,6 +16,7 @@ from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
 from metarl_agents.rollout.tasks import load_task_list
+from metarl_agents.training.credit import check_functions
 from metarl_agents.training.setup import build_policy, fit_context
 from metarl_agents.training.warm_start import untaught_tiny_policy
 from metarl_agents.types import Response
@@ -49,6 +50,7 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
     """
     import yaml
 
+    check_functions(config.credit)
     task_lists = load_task_list(config.trial.tasks)
     # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
     with opened(make_env) as env:

@@ -24,7 +24,7 @@ from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials
 from metarl_agents.tracking import trial_record
 from metarl_agents.training.batch import TrialBatch, collate
-from metarl_agents.training.credit import Credit, assign_credit, drop_crashed_groups, tabulate
+from metarl_agents.training.credit import Credit, assign_credit, check_functions, drop_crashed_groups, tabulate
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
 from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint, save_model_card
@@ -72,6 +72,7 @@ def train(
     """
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
+    check_functions(config.credit)
     check_launch(config.trial.tasks_per_step, halve_on_oom=config.update.halve_on_oom)
     if policy is None:
         check_model_name(config.model)

@@ -15,9 +15,9 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
+from metarl_agents.addresses import did_you_mean
 from metarl_agents.envs.adapters import chosen_wording, first_line, need
 from metarl_agents.envs.base import Environment
-from metarl_agents.envs.registry import did_you_mean
 from metarl_agents.envs.wording import COMPACT, Wording
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 from metarl_agents.types import StepResult
