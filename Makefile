@@ -63,7 +63,7 @@ bench-speed: $(READY)  ## speed of rollout, update and iteration beside other lo
 	$(BIN)/python benchmarks/speed.py
 
 report: $(READY)  ## the benchmark's results as one HTML page and as Markdown, from what has been run (README=1: in README.md too)
-	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories $(if $(README),--readme README.md)
+	$(BIN)/python benchmarks/report.py --preset $(PRESET) --trajectories $(if $(filter 1,$(README)),--readme README.md)
 
 format: $(READY)  ## fix layout
 	$(BIN)/ruff format .

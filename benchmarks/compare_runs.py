@@ -169,19 +169,22 @@ def diversity(results: Sequence[EvaluationResult], options: Mapping[str, int]) -
     """Average the entropy of first episodes over runs; None where a run has none.
 
     The interval is over tasks and, where there are several, over runs. Older results kept no entropy of each task: with
-    one of them it is over runs alone, and None where there is a single one. `over_tasks` says which.
+    one of them it is the lowest and the highest run, and None where there is a single one. `over_tasks` says which.
+    `samples` are the first episodes of a task that the entropy is of, the fewest of any run.
     """
     nats = [result.diversity_nats for result in results]
     if None in nats:
         return None
     values = _entropies(results)
     shares = seed_spread([result.diversity_normalised for result in results])
-    told = {"nats": seed_spread(nats).mean, "share": shares.mean, "over_tasks": values is not None}
-    if values is not None and (len(nats) == 1 or np.ptp(values) == 0):  # resampling would claim certainty
+    samples = min(result.num_samples for result in results)
+    told = {"nats": seed_spread(nats).mean, "share": shares.mean, "samples": samples, "over_tasks": values is not None}
+    if values is None:
+        return told | {"interval": [min(nats), max(nats)] if len(nats) > 1 else None}
+    if len(nats) == 1 or np.ptp(values) == 0:  # resampling would claim certainty
         return told | {"interval": list(entropy_interval(values[0], results[0].num_samples, **options))}
-    column = np.array(nats)[:, None] if values is None else values
-    found = paired_bootstrap(column, np.zeros_like(column), over_runs=True, **options) if len(nats) > 1 else None
-    return told | {"interval": None if found is None else [found.low, found.high]}
+    found = paired_bootstrap(values, np.zeros_like(values), over_runs=True, **options)
+    return told | {"interval": [found.low, found.high]}
 
 
 def _entropies(results: Sequence[EvaluationResult]) -> np.ndarray | None:
@@ -242,8 +245,8 @@ def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: boo
             [*_head(e), *_cells(e, names, _pooled_cell), *_cells(e, ["diversity"], diversity_cell)] for e in sampled
         ]
         sections += [
-            "Independent first episodes: mean over runs; intervals over tasks and runs, of diversity over runs alone "
-            "where results did not keep it task by task.",
+            "Independent first episodes: mean over runs; intervals over tasks and runs, of diversity lowest to highest "
+            "run where results did not keep it task by task.",
             lay_out(header, rows, markdown),
         ]
     own = [gain_line(entry) for entry in entries if entry["gain_over_pass@1"]]

@@ -48,7 +48,7 @@ def main() -> int:
             print(f"\n{format_games(games)}")
         output = _output(config, extras["output"], result.label)
         if output is not None:
-            result.to_json(output)
+            result.dated().to_json(output)
             print(f"\nSaved to {output}")
     return 0
 

@@ -5,9 +5,9 @@
     accelerate launch recipes/train_matrix_game.py --env_kwargs "{game: prisoners_dilemma, rounds: 5}"
     accelerate launch recipes/train_matrix_game.py --config recipes/configs/matrix_game/qwen3_4b.yaml
 
-Without flags: a tiny model, taught on the spot where none ships, in three rounds of rock, paper, scissors, on a CPU.
-`--config` replaces that preset. Within a game an agent can answer what it has seen in earlier rounds; only what it
-remarked after one game lets it win the first round of the next. What counts is the exploited share that
+Without flags: the built-in tiny model in three rounds of rock, paper, scissors, on a CPU, five to eight minutes of
+training. `--config` replaces that preset. Within a game an agent can answer what it has seen in earlier rounds; only
+what it remarked after one game lets it win the first round of the next. What counts is the exploited share that
 `recipes/evaluate.py` prints for each game of a trial.
 """
 

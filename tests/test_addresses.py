@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 
 import pytest
 
-from metarl_agents.addresses import ENVIRONMENT, ESTIMATOR, RETURN_MODE, is_address, load
+from metarl_agents.addresses import ENVIRONMENT, ESTIMATOR, RETURN_MODE, has_mark, is_address, load
 from metarl_agents.config import CreditConfig
 from metarl_agents.errors import ConfigError
 
@@ -35,6 +36,39 @@ def test_the_settings_take_exactly_the_names_that_the_library_has_functions_for(
 
     taken = {item.name: item.metadata["names"] for item in fields(CreditConfig) if item.metadata["names"]}
     assert taken == {"advantages": tuple(ADVANTAGES), "return_mode": tuple(RETURN_MODES)}
+    assert {"gigpo", "rloo", "grpo", "reinforce", "ppo"} <= set(taken["advantages"])
+    assert {"paper", "recursive", "differential", "final", "single"} <= set(taken["return_mode"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind", "address", "name"),
+    [
+        ("advantages", ESTIMATOR, "metarl_agents.advantages.rloo:rloo_advantages", "rloo"),
+        ("advantages", ESTIMATOR, "metarl_agents.advantages:ppo_advantages", "ppo"),
+        ("return_mode", RETURN_MODE, "metarl_agents.advantages.returns:single_returns", "single"),
+    ],
+)
+def test_what_is_shipped_goes_by_its_short_name_however_it_was_named(setting, kind, address, name):
+    assert load(address, kind) is load(name, kind)
+    assert getattr(CreditConfig(**{setting: address}), setting) == name
+    for other in (f"my_module:{address.partition(':')[2]}", "metarl_agents.advantages.returns:own", name):
+        assert getattr(CreditConfig(**{setting: other}), setting) == other
+
+
+def test_a_mark_is_read_through_partials_and_not_where_there_is_none():
+    def bare(table, gamma_step=1.0): ...
+
+    def marked(table, gamma_step=1.0): ...
+
+    marked.compares_trials = True
+    outer = partial(marked)
+    outer.note = "a partial with an attribute is not merged with the one around it"
+    for function in (marked, partial(marked, gamma_step=0.5), partial(outer, gamma_step=0.5)):
+        assert has_mark(function, "compares_trials") and not has_mark(function, "reads_values")
+    assert not has_mark(bare, "compares_trials") and not has_mark(partial(bare), "compares_trials")
+    own = partial(bare)
+    own.reads_values = True
+    assert has_mark(own, "reads_values") and not has_mark(bare, "reads_values")
 
 
 def test_a_function_is_found_by_its_address(own_module):
@@ -59,6 +93,15 @@ def test_refusals_say_what_was_looked_for(own_module, address, kind, message):
     with pytest.raises(ConfigError) as caught:
         load(address, kind)
     assert message in str(caught.value)
+
+
+def test_a_name_that_a_module_has_not_is_told_with_the_file_that_was_read(own_module, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        load("own_credit_for_tests:nothing_like_it", ESTIMATOR)
+    file = tmp_path / "own_credit_for_tests.py"
+    assert f', read from {file}, has no "nothing_like_it". Check the spelling.' in str(caught.value)
+    with pytest.raises(ConfigError, match='The module "sys" of `sys:nothing_like_it` has no "nothing_like_it"'):
+        load("sys:nothing_like_it", ESTIMATOR)  # built in: there is no file
 
 
 SCRIPT = """

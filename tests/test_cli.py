@@ -103,10 +103,13 @@ def test_a_preset_may_be_a_file(tmp_path):
         (["stray"], "stray"),
         (["--max_steps"], "expected one argument"),
         (["--memory", "reflections"], "must be one of .*; did you mean 'reflection'"),
-        (["--advantages", "rlo"], "`advantages` is 'rlo', but must be one of gigpo, .*; did you mean 'rloo'?"),
+        (
+            ["--advantages", "rlo"],
+            "`advantages` is 'rlo', but .* ppo, or your own by its address, \"my_module:.*\"; did you mean 'rloo'\\?$",
+        ),
         (
             ["--return_mode", "qqq"],
-            "`return_mode` is 'qqq', but .* single, or your own by its address, \"my_module:my_f",
+            "`return_mode` is 'qqq', but .* single, or your own by its address, \"my_module:my_function\"\\.$",
         ),
         (["--max_steps", "many"], "`max_steps` is 'many', but must be a whole number"),
         (["--max_steps", "1.5"], "must be a whole number"),
@@ -276,7 +279,8 @@ def test_a_word_that_names_no_estimator_is_told_before_anything_heavy_and_an_add
     )
     done = python(["-c", code])
     known = ", ".join(ESTIMATOR.names)
-    expected = f"`advantages` is 'rlo', but must be one of {known}; did you mean 'rloo'? []\n"
+    address = 'or your own by its address, "my_module:my_function"'
+    expected = f"`advantages` is 'rlo', but must be one of {known}, {address}; did you mean 'rloo'? []\n"
     assert done.stdout == expected, done.stderr
 
 

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,6 +81,21 @@ def test_the_return_mode_knows_no_episodes(my_credit):
     two = Trial(seed=0, group=0, episodes=[trial(0).episodes[0], trial(0, 8).episodes[0]])
     assert tabulate([two], config).returns.tolist() == [2, 4, 8]
     assert tabulate([two], config).returns.dtype is torch.float32
+
+
+def test_a_function_of_a_notebook_is_found_by_the_address_that_the_page_gives():
+    (address,) = re.findall(r'`advantages="(__main__:\w+)"`', PAGE)
+    name = address.partition(":")[2]
+    code = (
+        "from metarl_agents.config import CreditConfig\n"
+        "from metarl_agents.training.credit import check_functions\n"
+        f"def {name}(table, *, no_setting): ...\n"
+        f"check_functions(CreditConfig(advantages={address!r}))\n"
+    )
+    words = [sys.executable, "-c", code.replace(", *, no_setting", "")]
+    assert subprocess.run(words, capture_output=True, text=True).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"`{address}` has a parameter `no_setting` that nothing fills" in done.stderr
 
 
 def test_all_that_the_page_names_exists():

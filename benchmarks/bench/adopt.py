@@ -3,8 +3,10 @@
 A training run is adopted if the hash of its settings is a cell of the plan, and if its own evaluation before training,
 repeated with the start model as it is now, agrees task by task: so it started from these very weights. On another kind
 of device than the run's, where the same weights draw other answers, that cannot be told, and the cell says so. An
-evaluation is adopted if all that its file states agrees; what the file does not state is listed in the cell. Machine
-and date are those of the run's own records; what these do not tell (processor, threads) is null, never this machine's.
+evaluation is adopted if all that its file states agrees; what the file does not state is listed in the cell. The
+machine is that of the run's own records; what these do not tell (processor, threads) is null, never this machine's. The
+date of an evaluation is the one in its file. Of a run, and of an older evaluation, whose file has none, it is when the
+file (the run's `metrics.jsonl`) was last written: later than the work, where somebody has copied or rewritten it.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ class Adopter:
         place = None if result.step is None else recorded_machine(file.resolve().parents[1])
         unstated = [*(name for name in NOT_STATED if not (place and name == "device")), *(UNTOLD if place else ())]
         adopted = {"from": shown(file), "not_recorded": sorted(unstated)}
-        cell = evaluation_cell(fitting[0], result, trained, adopted=adopted, date=date_of(file), machine=place)
+        date = result.meta.get("date") or date_of(file)
+        cell = evaluation_cell(fitting[0], result, trained, adopted=adopted, date=date, machine=place)
         self.cells[cell.key] = cell
         return cell
 

@@ -6,6 +6,7 @@ What lives here: names, units and where a row of a summary keeps the numbers. Wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +66,7 @@ PASS = Measure(
     corner="percent solved",
     axis="tasks solved (%)",
     caption="Percent of tasks solved within the first k attempts of a trial; brackets: 95 % intervals.",
-    more="Gain: points over its own first attempt. Indep. pass@k: one of k unconnected first attempts. Diversity: "
-    "entropy of first attempts, in nats; its interval is over tasks and seeds, or over seeds alone where an evaluation "
-    "kept no entropy of each task.",
+    more="Gain: points over its own first attempt. Indep. pass@k: one of k unconnected first attempts.",
     gain="gain by {k}",
 )
 EXPLOITED = Measure(
@@ -110,3 +109,22 @@ def scores(row: dict[str, Any], measure: Measure) -> dict[str, dict[str, Any]]:
     if measure is PASS:
         return row.get("pass") or {}
     return (row.get("games") or {}).get(measure.name) or {}
+
+
+def diversity_explained(rows: Sequence[dict[str, Any]]) -> str:
+    """Say what the diversities of a summary's rows are of, and what stands in brackets behind them; "" without any."""
+    found = [row["diversity"] for row in rows if row.get("diversity")]
+    if not found:
+        return ""
+    samples = " or ".join(str(count) for count in sorted({entry["samples"] for entry in found}))
+    brackets = diversity_brackets(rows)
+    return f"Diversity: entropy of {samples} first attempts, nats{f'; its brackets: {brackets}' if brackets else ''}."
+
+
+def diversity_brackets(rows: Sequence[dict[str, Any]]) -> str:
+    """Say which intervals the diversities of a summary's rows have; "" where none has one."""
+    found = [row["diversity"] for row in rows if row.get("diversity")]
+    kinds = {entry["over_tasks"] for entry in found if entry["interval"]}
+    if kinds == {True, False}:
+        return "95 % intervals, or lowest to highest seed where no entropy of each task was kept"
+    return "95 % intervals" if kinds == {True} else "lowest to highest seed" if kinds else ""

@@ -286,17 +286,15 @@ class _Table:
             if row is not leader
         }
         close = [label for label, p in p_values.items() if p >= _LEVEL]
+        adjusted = f"p times the {comparisons} pairs of rows" if comparisons > 1 else "p"
         if close:
-            return (
-                None,
-                f"no winner: {lead}, but not significantly above {', '.join(close)} (p for {comparisons} pairs)",
-            )
+            above = f"not significantly above {', '.join(close)} ({adjusted} is not below {_LEVEL})"
+            return None, f"no winner: {lead}, but {above}"
         single = any(row["seeds"] and len(row["done"]) < 2 for row in there)
         if single:
             return None, f"n too small: {lead}, on these tasks significantly, but with one seed"
         count = f"{len(there)} rows that are there" if len(there) < len(rows) else f"{len(there)} rows"
-        above = f"{lead}, significantly above every other of the {count} (p < 0.05 for {comparisons} pairs)"
-        return leader["id"], above
+        return leader["id"], f"{lead}, significantly above every other of the {count} ({adjusted} is below {_LEVEL})"
 
     def _p_value(self, better: Row, than: Row) -> float:
         found = self._difference(better, than)

@@ -19,8 +19,8 @@ _PASS_NOTES = (
     "pass@k: percent of tasks solved within the first k episodes of one trial, pooled over seeds, with the Wilson 95 % "
     "interval",
     "gain: points that the later episodes of a trial add to its first; its interval, and that of indep. pass@k and of "
-    "diversity: bootstrap over tasks and, where there are several, over seeds; of diversity over seeds alone where an "
-    "evaluation kept no entropy of each task",
+    "diversity: bootstrap over tasks and, where there are several, over seeds; of diversity lowest to highest seed "
+    "where an evaluation kept no entropy of each task",
 )
 
 

@@ -121,6 +121,8 @@ class Block:
     """Columns of the measure."""
     measure: Measure = PASS
     """What the columns show."""
+    more: str = ""
+    """What the columns of the second table show."""
     is_ablation: bool = False
     about: str = ""
     """A sentence on what is compared."""

@@ -153,8 +153,7 @@ def _more_table(block: Block, index: int) -> str:
     if not heads or not measured:
         return ""
     rows = [(row, [f"<td>{escape(cell)}</td>" for cell in more_cells(row, block)]) for row in measured]
-    caption = f"{block.measure.more} Training: mean of the seeds."
-    return _table(caption, f"more-{index}", heads, rows)
+    return _table(block.more, f"more-{index}", heads, rows)
 
 
 def _table(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bench.measures import PASS, PAYOFF, Measure, measure_of, scores
+from bench.measures import PASS, PAYOFF, Measure, diversity_brackets, diversity_explained, measure_of, scores
 from bench.table import different
 from compare_runs import difference_line
 from plot_training import evaluation_points, training_curves
@@ -23,6 +23,7 @@ from report.model import Block, Chart, Link, Number, Report, Row, Series
 
 VIEWER_PAGE = "trajectories.html"
 _WINDOW = 10
+_TRAINING = "Training: mean of the seeds."
 _FEW = 4
 """Up to so many methods, a chart also shows bands and evaluations; beyond, they would hide each other."""
 
@@ -84,6 +85,7 @@ def _block(entry: dict[str, Any], root: Path, page_folder: Path) -> Block:
         rows=rows,
         num_episodes=episodes,
         measure=measure,
+        more=" ".join(part for part in (measure.more, diversity_explained(entry["rows"]), _TRAINING) if part),
         is_ablation=is_ablation,
         about=str(entry.get("verdict") or ""),
         source=", ".join(str(published[name]) for name in ("source", "setting") if published.get(name)),
@@ -201,10 +203,12 @@ def _charts(entry: dict[str, Any], rows: tuple[Row, ...]) -> Iterable[Chart]:
         )
     diverse = [(row.label, (row.diversity,)) for row in measured if row.diversity is not None]
     if len(diverse) > 1:
+        brackets = diversity_brackets(entry["rows"])
         yield Chart(
             "dots",
             "Diversity of first attempts",
-            "Entropy of independent first attempts at one task, mean over tasks; 0 = always alike.",
+            "Entropy of independent first attempts at one task, mean over tasks; 0 = always alike"
+            f"{f'; bars: {brackets}' if brackets else ''}.",
             "nats",
             rows=tuple(diverse),
             is_share=False,

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.measures import Measure, measure_of, scores
+from bench.measures import Measure, diversity_explained, measure_of, scores
 from bench.plan import Plan
 from bench.table import different
 
@@ -31,6 +31,9 @@ LINES = 40
 """More than this, marks not counted, would drown the README; what is complete beyond it is named."""
 _OPENING = re.compile(r"<!-- bench:begin\b[^\n]*?-->")
 _WIDTH = 120
+_DIFFERENCES = (
+    "Differences: points, paired bootstrap over tasks and seeds; intervals are not adjusted for the number of pairs."
+)
 
 
 def shown_by(plan: Plan) -> Plan:
@@ -203,9 +206,9 @@ def _closing(shown: Sequence[dict[str, Any]], complete: Sequence[dict[str, Any]]
         for block in shown
         if block["published"] and any(row["published"] for row in _finished(block))
     )
-    parts += ["Differences: points, paired bootstrap over tasks and seeds."] if shown else ["No table is complete yet."]
-    if any(row["diversity"] for block in shown for row in _finished(block)):
-        parts.append("Diversity: entropy of first attempts, nats.")
+    parts += [_DIFFERENCES] if shown else ["No table is complete yet."]
+    explained = diversity_explained([row for block in shown for row in _finished(block)])
+    parts += [explained] if explained else []
     parts += [f"Paper: {'; '.join(sources)}."] if sources else []
     more = [escape(block["title"]) for block in complete if block not in shown]
     parts += [f"Complete too: {'; '.join(more)}."] if more else []

@@ -93,11 +93,10 @@ def _more_table(block: Block) -> str:
         for row in block.rows
         if row.pass_at or row.effort
     ]
-    return (
-        lay_out(["method", *(escape(head, bars=False) for head in heads)], rows, markdown=True)
-        if heads and rows
-        else ""
-    )
+    if not heads or not rows:
+        return ""
+    table = lay_out(["method", *(escape(head, bars=False) for head in heads)], rows, markdown=True)
+    return f"{escape(block.more)}\n\n{table}" if block.more else table
 
 
 def _pictures(block: Block, folder: str) -> str:

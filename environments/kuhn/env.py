@@ -53,6 +53,8 @@ class Kuhn(GameEnvironment):
         )
         self._texts = texts(wording, redraw_deal=self.redraw_deal)
         self.wording, self.refusal = self._texts.wording, self._texts.refusal
+        if wording == "compact":
+            self.tiny_model = "kuhn_tiny"
 
     def describe(self) -> str:
         """Return the rules in the chosen wording."""

@@ -10,15 +10,20 @@ from typing import Any
 
 from metarl_agents.environments.kuhn.game import BET, PASS
 
-# (no bet yet, facing a bet): how likely each card bets.
-_HABIT = {"J": (0.25, 0.05), "Q": (0.25, 0.45), "K": (0.8, 0.98)}
+# (no bet yet, facing a bet): how likely each card bets. All of them do either now and then, so that a model that
+# imitates this player goes on trying what it has not seen.
+_HABIT = {"J": (0.35, 0.15), "Q": (0.35, 0.5), "K": (0.75, 0.9)}
+
+Line = tuple[str, ...]
+"""The actions of one player in one hand."""
 
 
 class KuhnPlayer:
-    """Bets the more the higher its card is, and may listen to its own remarks.
+    """Bets the more the higher its card is, and may listen to its own remarks, which tell what a line of play earned.
 
     Args:
-        heed: probability, drawn once a hand, of doing what the newest remark that fits its card says.
+        heed: probability, drawn once a hand, of repeating the best line that remarks about this card tell of; a single
+            one that has lost is not repeated.
     """
 
     def __init__(self, heed: float = 0.3):
@@ -32,20 +37,59 @@ class KuhnPlayer:
     def act(self, observation: str, rng: Any) -> str:
         """Return `<action>pass</action>` or `<action>bet</action>`."""
         card, faces_bet = read_hand(observation)
-        bets = rng.random() < _HABIT[card][faces_bet]
-        for remark in self._remarks:  # the newest comes last and decides
-            said = re.search(rf"\b{card} (pass|bet)\b", remark)
-            bets = said[1] == BET if said else bets
-        return f"<action>{BET if bets else PASS}</action>"
+        action = BET if rng.random() < _HABIT[card][faces_bet] else PASS
+        earned = {line: chips for remark in self._remarks for line, chips in _lines(remark, card)}
+        if earned:
+            action = _planned(earned, _own_actions(observation)) or action
+        return f"<action>{action}</action>"
 
     def reflect(self, episode: Any, rng: Any) -> str:
-        """After a loss, plan the other action with this card; after a win, the same. The last own action counts."""
-        card, _ = read_hand(episode.final_observation)
+        """Return `<remark>Q pass bet lost 2</remark>`: the card, the own actions, and what they earned."""
+        final = episode.final_observation
+        card, _ = read_hand(final)
         own = [turn.action for turn in episode.turns if turn.action in (PASS, BET)]
-        last = own[-1] if own else BET
-        lost = re.search(r"\blos[et]\b", episode.final_observation)
-        planned = (PASS if last == BET else BET) if lost else last
-        return f"<remark>{card} {planned}</remark>"
+        result = _RESULT.search(final)
+        if not own or not result:
+            return f"<remark>{card}</remark>"
+        return f"<remark>{card} {' '.join(own)} {'won' if result[1].startswith('w') else 'lost'} {result[2]}</remark>"
+
+
+_RESULT = re.compile(r"\b(wins?|won|lose|loses|lost) (\d)")
+
+
+def _lines(remark: str, card: str) -> list[tuple[Line, int]]:
+    """Return the lines of play with this card that a remark tells of, each with the chips it earned."""
+    found = re.findall(rf"\b{card}((?: (?:pass|bet))+) (won|lost) (\d)", remark)
+    return [
+        (tuple(actions.split()), int(chips) if ending == "won" else -int(chips)) for actions, ending, chips in found
+    ]
+
+
+def _planned(earned: dict[Line, int], own: Line) -> str | None:
+    """Return the next action of the best line known, or of one that is not known where the only one known has lost.
+
+    None where the other player has turned off, so that no line known leads on from here.
+    """
+    ahead = {line: chips for line, chips in earned.items() if line[: len(own)] == own and len(line) > len(own)}
+    if not ahead:
+        return None
+    best = max(ahead, key=ahead.__getitem__)
+    if len(earned) == 1 and earned[best] < 0:
+        return PASS if best[len(own)] == BET else BET
+    return best[len(own)]
+
+
+def _own_actions(observation: str) -> Line:
+    """Return the actions that the reader of an observation has taken in this hand."""
+    first = re.search(r"\bfirst\b", observation.partition(":")[0]) is not None
+    return tuple(_actions(observation)[0 if first else 1 :: 2])
+
+
+def _actions(observation: str) -> list[str]:
+    return [
+        BET if word.startswith(BET) else PASS
+        for word in re.findall(r"\b(bets?|pass(?:es)?)\b", observation.partition(":")[2])
+    ]
 
 
 def read_hand(observation: str) -> tuple[str, bool]:
@@ -57,5 +101,4 @@ def read_hand(observation: str) -> tuple[str, bool]:
     (('K', True), ('J', False))
     """
     card = re.search(r"\b([JQK])\b", observation)
-    actions = re.findall(r"\b(bets?|pass|passes)\b", observation.partition(":")[2])
-    return (card[1] if card else "Q"), bool(actions) and actions[-1].startswith(BET)
+    return (card[1] if card else "Q"), _actions(observation)[-1:] == [BET]

@@ -76,6 +76,8 @@ class MatrixGame(GameEnvironment):
         )
         self._texts = texts(wording, self.rules)
         self.wording, self.refusal = self._texts.wording, self._texts.refusal
+        if wording == "compact" and (game, rounds) == ("rock_paper_scissors", 3):
+            self.tiny_model = "matrix_game_tiny"
         self.reward_scale = 10.0 / (rounds * self.rules.largest)
         self._bars: dict[tuple[str, int], float] = {}
 

@@ -1,8 +1,8 @@
 """Find by its address "package.module:name" what may be a user's own: environment, advantage estimator, return mode.
 
-What lives here: the short names of estimators and return modes, reading an address, importing what is there, and saying
-in one sentence why that fails. What does not: the names of environments, which packages may add to
-(`envs/registry.py`), and whether what was found is of use. Nothing is imported before it is asked for.
+What lives here: the short names of estimators and return modes, reading an address, importing what is there, reading
+the marks on it, and saying in one sentence why that fails. What does not: the names of environments, which packages may
+add to (`envs/registry.py`), and whether what was found is of use. Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -29,8 +31,24 @@ class Kind:
     form: str
     """Of an address."""
     expected: str
+    """What must be there, in the words of the error messages."""
     names: dict[str, str] = field(default_factory=dict)
     """Short name -> address."""
+
+    def short_name(self, name: str) -> str:
+        """Return the short name of what is shipped under an address; any other name as it is.
+
+        The package that holds the address's module has the function, too.
+
+        >>> ESTIMATOR.short_name("metarl_agents.advantages.rloo:rloo_advantages")
+        'rloo'
+        """
+        module, _, attribute = str(name).partition(":")
+        for short, address in self.names.items():
+            home, _, shipped = address.partition(":")
+            if attribute == shipped and module in (home, home.rpartition(".")[0]):
+                return short
+        return name
 
 
 ENVIRONMENT = Kind("an environment", "package.module:Class", "a class (or a callable)")
@@ -101,8 +119,10 @@ def load(name: str, kind: Kind) -> Any:
     for part in attribute.split("."):
         if not hasattr(found, part):
             near = did_you_mean(part, [name for name in vars(found) if not name.startswith("_")])
+            file = getattr(sys.modules[module_name], "__file__", None)
+            read = f", read from {file}," if file else ""
             raise ConfigError(
-                f'The module "{module_name}" of `{address}` has no "{attribute}".{near} Check the spelling.'
+                f'The module "{module_name}" of `{address}`{read} has no "{attribute}".{near} Check the spelling.'
             )
         found = getattr(found, part)
     if not callable(found):
@@ -149,7 +169,19 @@ def _is_missing(module_name: str) -> bool:
     return importlib.util.find_spec(first) is None
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
+def has_mark(function: Callable[..., Any], mark: str) -> bool:
+    """Return whether a function bears a mark (`advantages/marks.py`); a `functools.partial` bears its function's."""
+    while isinstance(function, partial) and not hasattr(function, mark):
+        function = function.func
+    return bool(getattr(function, mark, False))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word closest to `word`, or None if none is close."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def did_you_mean(word: str, known: Iterable[str], quote: str = '"') -> str:
     """Return a sentence, led by a blank, that names the known word closest to `word`; empty if none is close."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f' Did you mean "{near[0]}"?' if near else ""
+    near = nearest(word, known)
+    return "" if near is None else f" Did you mean {quote}{near}{quote}?"

@@ -7,7 +7,6 @@ imported before the flags are checked. A recipe calls `parse_config`; the librar
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import os
 import sys
@@ -17,6 +16,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from metarl_agents.addresses import did_you_mean
 from metarl_agents.config import Config, unknown_choice
 from metarl_agents.errors import ConfigError
 
@@ -27,8 +27,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         flag = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
         if message.startswith("unrecognized") and flag.startswith("-"):
-            near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
-            raise ConfigError(f"there is no flag `{flag}`." + (f" Did you mean `{near[0]}`?" if near else ""))
+            raise ConfigError(f"there is no flag `{flag}`.{did_you_mean(flag, self._option_string_actions, quote='`')}")
         raise ConfigError(f"{message} (`--help` lists all settings).")
 
 
@@ -269,6 +268,6 @@ def run_cli(main: Any) -> None:
         leave(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
         # Where several processes were launched, all make the same mistake, unless it depends on what one has sampled.
-        if is_first_process() or getattr(error, "of_one_process", False):
+        if is_first_process() or (isinstance(error, ConfigError) and error.of_one_process):
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)

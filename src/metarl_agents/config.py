@@ -7,13 +7,12 @@ are not here: they belong to the launcher (`recipes/accelerate_configs/`).
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, load
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, did_you_mean, has_mark, load, nearest
 from metarl_agents.errors import ConfigError
 
 Scheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
@@ -36,11 +35,18 @@ def _require(ok: bool, name: str, value: Any, expected: str) -> None:
 
 
 def unknown_choice(name: str, value: Any, choices: Iterable[str], otherwise: str = "") -> ConfigError:
-    """Return the error for a word that a setting does not know, with the nearest one that it does."""
+    """Return the error for a word that a setting does not know, with the nearest one that it does.
+
+    Args:
+        name: of the setting.
+        value: what came.
+        choices: the words that it knows.
+        otherwise: what else it takes, in words that continue the list of them.
+    """
     known = [str(choice) for choice in choices]
-    near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"{otherwise}."
-    return ConfigError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}{hint}")
+    near = nearest(str(value), known)
+    hint = "." if near is None else f"; did you mean {near!r}?"
+    return ConfigError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}{otherwise}{hint}")
 
 
 def _require_names(config: Any) -> None:
@@ -187,6 +193,9 @@ class CreditConfig:
         """Check the numbers and names."""
         unit = dict.fromkeys(("gamma_step", "gamma_traj", "gae_lambda"), (0, 1))
         _require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
+        # What is shipped goes by one name, so that whatever tells of a run knows it.
+        self.advantages = ESTIMATOR.short_name(self.advantages)
+        self.return_mode = RETURN_MODE.short_name(self.return_mode)
         _require_names(self)
 
 
@@ -310,8 +319,7 @@ class Config:
         chosen: dict[str, dict[str, Any]] = {name: {} for name in parts}
         for key, value in values.items():
             if key not in owner:
-                near = difflib.get_close_matches(key, owner, n=1)
-                hint = f" Did you mean `{near[0]}`?" if near else " `--help` lists all settings."
+                hint = did_you_mean(key, owner, quote="`") or " `--help` lists all settings."
                 raise ConfigError(f"there is no setting `{key}`.{hint}")
             chosen[owner[key]][key] = value
         return cls(**{name: part(**chosen[name]) for name, part in parts.items()})
@@ -343,7 +351,7 @@ class Config:
                 "`--env_workers 0`, or leave out `--opponents` and `--snapshot_every`."
             )
         # Last, because whether an estimator compares is written at the function, whose import takes seconds.
-        if trial.group_size < 2 and getattr(load(credit.advantages, ESTIMATOR), "compares_trials", False):
+        if trial.group_size < 2 and has_mark(load(credit.advantages, ESTIMATOR), "compares_trials"):
             raise ConfigError(
                 f"`group_size` is {trial.group_size}, but `{credit.advantages}` compares a trial with the other trials "
                 "of its group and needs at least 2: set `--group_size 8`, or choose `--advantages reinforce` or `ppo`."

@@ -8,6 +8,12 @@ says what to do; a model's bad output and an environment's exception are data an
 class ConfigError(ValueError):
     """A setting is wrong, or two settings contradict each other."""
 
+    of_one_process: bool = False
+    """Whether it depends on what one of several processes has sampled, so that the others may know nothing of it.
+
+    All processes make the other mistakes alike, and the first one tells; this one is told by the process that raises.
+    """
+
 
 class UnknownEnvironmentError(KeyError):
     """No environment of that name or address exists."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from trial_builder import make_trial, random_trials, tabulate
 
+from metarl_agents.addresses import has_mark
 from metarl_agents.advantages import (
     ADVANTAGES,
     gigpo_advantages,
@@ -37,7 +38,7 @@ episode_level = pytest.mark.parametrize("estimator", EPISODE_LEVEL.values(), ids
 def call(name, table):
     """Run an estimator by its name, with what it needs."""
     estimator = ADVANTAGES[name]
-    if getattr(estimator, "reads_values", False):
+    if has_mark(estimator, "reads_values"):
         table = table.with_values(torch.zeros(len(table)))
     return estimator(table, **({"baseline": 1.0} if "baseline" in inspect.signature(estimator).parameters else {}))
 
@@ -47,7 +48,7 @@ def per_trial(table, advantages):
 
 
 def test_marks_say_who_compares_trials_and_who_reads_values():
-    marked = {mark: {name for name in ADVANTAGES if getattr(ADVANTAGES[name], mark, False)} for mark in MARKS}
+    marked = {mark: {name for name in ADVANTAGES if has_mark(ADVANTAGES[name], mark)} for mark in MARKS}
     papers = {"gigpo", "rloo", "grpo", "reinforce", "ppo"}
     assert papers & marked["compares_trials"] == {"gigpo", "rloo", "grpo"}
     assert papers & marked["reads_values"] == {"ppo"} and papers <= set(ADVANTAGES)
@@ -57,7 +58,7 @@ def test_marks_say_who_compares_trials_and_who_reads_values():
 def test_who_compares_trials_has_nothing_to_say_of_equal_ones_and_only_they_may_be_silent_of_one_alone(name):
     alone = tabulate([make_trial([1.0, 2.0])])
     equal = tabulate([make_trial([1.0, 2.0]) for _ in range(4)])
-    if getattr(ADVANTAGES[name], "compares_trials", False):
+    if has_mark(ADVANTAGES[name], "compares_trials"):
         assert not call(name, equal).any() and not call(name, alone).any()
     else:
         assert call(name, alone).any()

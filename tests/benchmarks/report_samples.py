@@ -39,7 +39,9 @@ def row(name, values=(0.3, 0.4, 0.5), **changes):
         "pass": {str(k): share(value, (value - 0.01, value + 0.01)) for k, value in enumerate(values, start=1)},
         "gain": {"mean": 0.2, "low": 0.15, "high": 0.25} if values else None,
         "independent": {"1": share(0.31), "2": share(0.38), "8": share(0.99)} if values else {},
-        "diversity": {"nats": 0.44, "share": 0.2, "interval": [0.41, 0.47]} if values else None,
+        "diversity": {"nats": 0.44, "share": 0.2, "interval": [0.41, 0.47], "over_tasks": True, "samples": 8}
+        if values
+        else None,
         "training": {"steps": 100, "episodes_allotted": 38_400, "episodes_used": 29_911, "tokens": 5_254_903.0}
         | {"seconds": 812.0}
         if values

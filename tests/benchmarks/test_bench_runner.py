@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from bench import work  # noqa: E402
-from bench.adopt import Adopter  # noqa: E402
+from bench.adopt import UNTOLD, Adopter  # noqa: E402
+from bench.cells import read_cells  # noqa: E402
 from bench.summary import summarize  # noqa: E402
 from bench.table import report  # noqa: E402
 from bench.work import CellFailed, Interrupted, Workshop  # noqa: E402
@@ -206,12 +208,26 @@ def test_an_adopted_cell_has_the_machine_and_the_date_of_the_runs_own_records_an
     assert {"processor", "threads", "wording"} <= set(inside.adopted["not_recorded"]) ^ {"device"}
     assert (outside.machine, outside.date) == (None, "1970-01-04T00:00:00+00:00")
     assert "device" in outside.adopted["not_recorded"] and "device" not in inside.adopted["not_recorded"]
+    result.dated().to_json(own)
+    os.utime(own, (0, 0))
+    again = one.evaluation(own)
+    written = datetime.fromisoformat(again.date)
+    assert again.key == inside.key and timedelta(0) <= datetime.now(UTC) - written < timedelta(hours=1)
     (folder / "versions.json").write_text("{")
     with pytest.raises(ConfigError, match="versions.json"):
         one.evaluation(own)
     (folder / "versions.json").unlink()
     bare = one.run(folder)
     assert bare.machine is None and bare.adopted["not_recorded"] == ["machine", "start weights"]
+
+
+def test_no_committed_cell_that_was_adopted_states_what_its_run_did_not_record():
+    cells = [cell for preset in ("smoke", "cpu", "gpu") for cell in read_cells(preset).values()]
+    placed = [cell for cell in cells if cell.adopted and cell.machine]
+    assert {cell.kind for cell in placed} == {"train", "evaluate"}
+    for cell in placed:
+        assert [cell.machine[name] for name in UNTOLD] == [None] * len(UNTOLD), cell.name
+        assert set(UNTOLD) <= set(cell.adopted["not_recorded"]), cell.name
 
 
 def test_a_run_with_other_settings_is_refused_and_told_which(plan, tmp_path, run_folder):

@@ -151,6 +151,15 @@ def test_independent_attempts_of_several_runs_have_an_interval_over_tasks_and_ru
     assert sure["interval"][0] < 1.0 == sure["interval"][1], "no certainty from forty tasks"
     intervals = [entry["diversity"]["interval"] for entry in entries]
     assert intervals[0] is None and intervals[1] == [0.5, 0.5] and intervals[2] == [0.1, 0.9]
+    assert {entry["diversity"]["samples"] for entry in entries} == {2}
+
+
+def test_the_interval_of_diversity_without_the_tasks_is_the_lowest_and_the_highest_run_of_however_many(save):
+    nats = [0.1, 0.4, 0.5, 0.5, 0.6, 0.9]
+    alone = {"first_episode_successes": [[True, False]] * 40, "diversity_normalised": 0.5}
+    files = ",".join(save(f"r{index}", BASE, diversity_nats=value, **alone) for index, value in enumerate(nats))
+    (entry,) = compare_runs.compare(groups(f"six={files}"), resamples=200)["groups"]
+    assert entry["diversity"]["interval"] == [0.1, 0.9] and not entry["diversity"]["over_tasks"]
 
 
 def test_the_interval_of_diversity_is_over_tasks_where_every_run_kept_them(save):

@@ -220,6 +220,22 @@ def test_what_is_no_summary_is_refused(found, sentence):
         report_of(found)
 
 
+@pytest.mark.parametrize(
+    ("over_tasks", "brackets"), [(True, "95 % intervals"), (False, "lowest to highest seed")], ids=["tasks", "seeds"]
+)
+def test_page_markdown_and_picture_say_what_stands_in_brackets_behind_a_diversity(over_tasks, brackets):
+    rows = [row("gigpo"), row("lamer")]
+    for entry in rows:
+        entry["diversity"] |= {"over_tasks": over_tasks}
+    found = summary(rows)
+    told = f"Diversity: entropy of 8 first attempts, nats; its brackets: {brackets}."
+    assert told in Page(html_of(found)).text and told in markdown_of(found)
+    (chart,) = [chart for chart in report_of(found).blocks[0].charts if chart.title == "Diversity of first attempts"]
+    assert chart.caption.endswith(f"; bars: {brackets}.")
+    without = summary([row("gigpo", diversity=None), row("lamer", diversity=None)])
+    assert "Diversity" not in markdown_of(without) and "Training: mean of the seeds." in markdown_of(without)
+
+
 def test_different_blocks_never_share_a_picture():
     names = ["a b", "a-b", "A b", "a_b", "ä", "ö", ""]
     found = {text.picture_name(model.Block(name, "t", ()), 0) for name in names}

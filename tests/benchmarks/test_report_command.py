@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 from report_samples import BENCHMARKS, curves, row, summary
@@ -73,6 +75,15 @@ def test_without_being_asked_the_command_leaves_the_readme_and_the_runs_alone(tm
     script.main([*arguments, "--trajectories"])
     assert "../runs/bench/lamer/trajectories.html" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert (run / "trajectories.html").is_file()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.parametrize(("asked", "rewrites"), [(["README=1"], True), (["README=0"], False), ([], False)])
+def test_only_readme_1_makes_the_target_rewrite_the_readme(asked, rewrites):
+    words = ["make", "--dry-run", "report", *asked]
+    done = subprocess.run(words, cwd=BENCHMARKS.parent, capture_output=True, text=True)
+    (line,) = [line for line in done.stdout.splitlines() if "benchmarks/report.py" in line]
+    assert ("--readme README.md" in line) == rewrites
 
 
 def test_an_unreadable_summary_is_one_sentence(tmp_path, capsys):

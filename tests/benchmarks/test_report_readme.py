@@ -92,6 +92,31 @@ def test_every_number_of_a_complete_table_stands_there_with_its_interval_seeds_a
     assert shown(complete()) == shown(complete())
 
 
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        ((True, True, True), "nats; its brackets: 95 % intervals."),
+        ((False, False, False), "nats; its brackets: lowest to highest seed."),
+        (
+            (True, False, False),
+            "nats; its brackets: 95 % intervals, or lowest to highest seed where no entropy of each task was kept.",
+        ),
+        ((None, False, None), "nats; its brackets: lowest to highest seed."),
+        ((None, None, None), "nats."),
+    ],
+)
+def test_what_stands_in_brackets_behind_a_diversity_is_said(kinds, told):
+    found = complete()
+    for entry, kind in zip(found["blocks"][0]["rows"], kinds, strict=True):
+        entry["diversity"] = {"nats": 0.44, "share": 0.2, "samples": 8, "over_tasks": bool(kind)}
+        entry["diversity"]["interval"] = None if kind is None else [0.41, 0.47]
+    text = " ".join(shown(found).split())
+    assert f"Diversity: entropy of 8 first attempts, {told}" in text
+    assert "intervals are not adjusted for the number of pairs." in text
+    found["blocks"][0]["rows"][0]["diversity"]["samples"] = 4
+    assert "entropy of 4 or 8 first attempts" in " ".join(shown(found).split())
+
+
 def test_rows_that_are_not_finished_and_baselines_that_mean_nothing_are_left_out():
     found = complete()
     found["blocks"][0]["rows"] += [

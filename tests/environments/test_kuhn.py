@@ -342,16 +342,48 @@ def test_the_player_reads_every_hand(wording):
             assert env.parse_action(player.act(env.show(state, seat), rng)) in (PASS, BET)
 
 
-def test_the_player_plans_the_other_action_after_a_loss_and_keeps_it_after_a_win():
-    turn = Turn(Phase.PLAY, "first Q:", (), Response((), ""), BET, BET, 0.0)
+def played(*actions):
+    return [Turn(Phase.PLAY, "", (), Response((), ""), action, action, 0.0) for action in actions]
+
+
+def test_the_players_remark_tells_its_card_its_actions_and_what_they_earned():
+    rng, player = random.Random(0), KuhnPlayer()
+    for final, actions, remark in (
+        ("first Q: bet bet lost 2", [BET], "Q bet lost 2"),
+        ("first K: pass bet bet won 2", [PASS, BET], "K pass bet won 2"),
+        (
+            "You act second. Your card is J. Actions so far: the other player bets, you pass. The hand is over: you lose 1.",
+            [PASS],
+            "J pass lost 1",
+        ),
+        ("first Q:", [], "Q"),  # nothing readable was answered
+    ):
+        assert player.reflect(Episode("", played(*actions), final), rng) == f"<remark>{remark}</remark>"
+
+
+@pytest.mark.parametrize(
+    ("remarks", "page", "expected"),
+    [
+        (["Q bet won 1"], "first Q:", BET),  # repeats what has won
+        (["Q bet lost 2"], "first Q:", PASS),  # not what has lost
+        (["Q pass pass lost 1", "Q bet lost 2"], "first Q:", PASS),  # of two that lost, the smaller loss
+        (["Q pass pass lost 1", "Q bet lost 2"], "first Q: pass bet", PASS),  # to its end
+        (["Q pass bet won 2", "Q pass pass lost 1"], "first Q: pass bet", BET),
+        (["J bet won 1", "J pass lost 1"], "last J: bet", BET),
+        (["J pass lost 1"], "You act second. Your card is J. Actions so far: the other player bets.", BET),
+    ],
+)
+def test_the_player_that_heeds_repeats_its_best_line_and_leaves_one_that_lost(remarks, page, expected):
     rng, player = random.Random(0), KuhnPlayer(heed=1)
-    assert player.reflect(Episode("first Q:", [turn], "first Q: bet bet lost 2"), rng) == "<remark>Q pass</remark>"
-    assert player.reflect(Episode("first Q:", [turn], "first Q: bet pass won 1"), rng) == "<remark>Q bet</remark>"
-    for remarks, expected in ((["Q pass"], PASS), (["Q pass", "Q bet"], BET)):
+    player.start_episode(remarks, rng)
+    assert {player.act(page, rng) for _ in range(20)} == {f"<action>{expected}</action>"}
+
+
+def test_a_remark_about_another_card_or_another_line_says_nothing():
+    rng, player = random.Random(0), KuhnPlayer(heed=1)
+    for remarks, page in ((["K pass lost 1"], "first Q:"), (["Q bet lost 2"], "first Q: pass bet")):
         player.start_episode(remarks, rng)
-        assert {player.act("first Q:", rng) for _ in range(20)} == {f"<action>{expected}</action>"}
-    player.start_episode(["K pass"], rng)
-    assert len({player.act("first Q:", rng) for _ in range(60)}) == 2  # a remark about another card says nothing
+        assert len({player.act(page, rng) for _ in range(60)}) == 2
 
 
 def test_heeding_wins_more_hands():

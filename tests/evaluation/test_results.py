@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -130,6 +131,9 @@ def test_a_result_survives_its_file(tmp_path):
     path = tmp_path / "eval" / "final.json"
     before.to_json(path)
     assert EvaluationResult.from_json(path) == before
+    before.dated().to_json(path)
+    after = EvaluationResult.from_json(path)
+    assert datetime.fromisoformat(after.meta.pop("date")).utcoffset() == timedelta(0) and after == before
     assert [file.name for file in path.parent.iterdir()] == ["final.json"]
 
 

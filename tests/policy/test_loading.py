@@ -109,8 +109,10 @@ def test_other_models_are_not_taken_for_it(tmp_path):
 @pytest.mark.parametrize("name", shipped_tiny_models())
 def test_the_record_of_a_shipped_model_says_what_its_preset_says(name):
     record = json.loads((shipped_folder(name) / "warm_start.json").read_text(encoding="utf-8"))
-    env, _, what = name.partition("_")
-    preset = yaml.safe_load((CONFIGS / env / f"warm_start_{what}.yaml").read_text(encoding="utf-8"))
+    files = {
+        f"{file.parent.name}_{file.stem.removeprefix('warm_start_')}": file for file in CONFIGS.glob("*/warm_start_*")
+    }
+    preset = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     assert record["preset"] == name and {key: record[key] for key in preset} == preset
     made = {"wording", "num_episodes", "memory_mix", "vocabulary_trials", "batch_size", "rows", "device", "seed", "log"}
     assert made <= set(record)

@@ -146,6 +146,18 @@ def test_marks_of_a_user_s_own_estimator_are_heeded(own):
         Config.from_flat({"advantages": address, "group_size": 1}).check()
 
 
+def test_a_partial_bears_the_marks_of_its_function_and_one_that_only_calls_it_is_told_of_the_mark(own):
+    address = own(partial(ADVANTAGES["gigpo"], step_weight=0.0))
+    with pytest.raises(ConfigError, match=f"`group_size` is 1, but `{address}` compares a trial"):
+        Config.from_flat({"advantages": address, "group_size": 1}).check()
+    config = CreditConfig(advantages=own(partial(ADVANTAGES["ppo"], gae_lambda=0.0)), gae_lambda=1.0)
+    credit = judge(config)
+    assert needs_values(config)
+    assert torch.equal(credit.advantages, ADVANTAGES["ppo"](credit.table, gae_lambda=0.0))
+    with pytest.raises(ConfigError, match="an estimator that calls this one needs the mark `@reads_values`"):
+        judge(CreditConfig(advantages=own(lambda table: ADVANTAGES["ppo"](table))))
+
+
 # ---- what a user's own must return -------------------------------------------------------------------------------
 
 
@@ -173,6 +185,7 @@ BAD = {
     "torch.int64 numbers": lambda like: like.long(),
     "torch.bool numbers": lambda like: like > 0,
     "numbers that are not all finite": lambda like: torch.cat([like[1:], torch.tensor([torch.nan])]),
+    "numbers that are too large for float32": lambda like: torch.full_like(like, 1e300, dtype=torch.float64),
 }
 
 

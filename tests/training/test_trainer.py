@@ -22,6 +22,7 @@ from training_helpers import (
 
 from metarl_agents import train
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation import EvaluationResult
 from metarl_agents.training.credit import drop_crashed_groups
 from metarl_agents.training.trainer import make_batch, sample_trials
 from metarl_agents.types import StepResult
@@ -147,6 +148,9 @@ def test_what_a_run_leaves_behind(logged):
     assert any(name.startswith("events.out.tfevents") for name in names)
     assert not [name for name in names if name.startswith(".")]
     assert logged.before.step == 0 and logged.after.step == 3
+    for result, name in ((logged.before, "before"), (logged.after, "after")):
+        kept = EvaluationResult.from_json(logged.output_dir / "eval" / f"{name}.json")
+        assert kept.meta.pop("date") and kept == result  # the file alone has a date
 
 
 def test_conditional_metrics(tmp_path):

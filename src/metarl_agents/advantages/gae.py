@@ -40,7 +40,10 @@ def ppo_advantages(table: TurnTable, *, gae_lambda: float = 1.0) -> Tensor:
     Differs: rewards are read back from the returns, so that one return mode serves every estimator; no whitening.
     """
     if table.values is None:
-        raise ConfigError("`ppo` needs a value for every row. Add a critic's predictions with `table.with_values(v)`.")
+        raise ConfigError(
+            "`ppo` needs a value for every row. Add a critic's predictions with `table.with_values(v)`; an estimator "
+            "that calls this one needs the mark `@reads_values`."
+        )
     returns, values = table.returns.double().tolist(), table.values.double().tolist()
     chains = zip(table.trial.tolist(), table.episode.tolist(), table.is_reflection.tolist(), strict=True)
     advantages = [0.0] * len(returns)

@@ -1,7 +1,7 @@
 """Marks: what an estimator needs that its parameters do not say.
 
 An estimator without a mark is called with the table alone, plus the settings and the baseline that its parameters name
-(`training/credit.py`).
+(`training/credit.py`). `addresses.has_mark` reads them, through a `functools.partial` too.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ import json
 import os
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class EvaluationResult:
     step: int | None = None
     """Training step of the evaluated weights, or None."""
     meta: dict[str, Any] = field(default_factory=dict)
-    """Anything else worth keeping: model, versions, device."""
+    """Anything else worth keeping: model, and in a file the date."""
 
     def __post_init__(self) -> None:
         """Check that outcomes fit the tasks and the number of episodes."""
@@ -167,6 +168,13 @@ class EvaluationResult:
         if self.diversity_nats is not None:
             found["diversity"] = self.diversity_nats
         return found
+
+    def dated(self) -> EvaluationResult:
+        """Return the result as it goes into a file: with the time in UTC, as text, in `meta["date"]`.
+
+        The value itself has none, so that an evaluation that is repeated finds the same.
+        """
+        return replace(self, meta=self.meta | {"date": datetime.now(UTC).isoformat(timespec="seconds")})
 
     def to_json(self, path: str | Path) -> None:
         """Write the result to a file, whole or not at all; folders are made as needed."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, load
+from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, has_mark, load
 from metarl_agents.advantages import (
     ReturnFn,
     RunningMean,
@@ -110,7 +110,7 @@ def assign_credit(
 
 def needs_values(config: CreditConfig) -> bool:
     """Whether the estimator reads a critic."""
-    return getattr(load(config.advantages, ESTIMATOR), "reads_values", False)
+    return has_mark(load(config.advantages, ESTIMATOR), "reads_values")
 
 
 def check_functions(config: CreditConfig) -> None:
@@ -190,12 +190,11 @@ def _advantages(table: TurnTable, config: CreditConfig, baseline: RunningMean, s
         return estimator(table, **asked)
     if not len(table):  # every group crashed, which a user's own function need not have thought of
         return torch.zeros(0)
-    advantages = _one_float_each(estimator(table, **asked), len(table), name, "of the table")
-    return advantages.to(table.returns.device, torch.float32)
+    return _one_float_each(estimator(table, **asked), len(table), name, "of the table").to(table.returns.device)
 
 
 def _one_float_each(result: Any, rows: int, name: str, place: str) -> Tensor:
-    """Return what a user's own function returned, if it is (rows,) finite floats."""
+    """Return what a user's own function returned as float32, if it is (rows,) floats that are finite as such."""
     if not isinstance(result, Tensor):
         found = f"a {type(result).__name__}"
     elif result.shape != (rows,):
@@ -204,11 +203,13 @@ def _one_float_each(result: Any, rows: int, name: str, place: str) -> Tensor:
         found = f"{result.dtype} numbers"
     elif not result.isfinite().all():
         found = "numbers that are not all finite"
+    elif not (single := result.detach().float()).isfinite().all():
+        found = "numbers that are too large for float32"
     else:
-        return result.detach()
+        return single
     error = ConfigError(
         f"`{name}` must return a tensor of shape ({rows},), one finite float for each row {place}, but returned "
         f"{found}."
     )
-    error.of_one_process = True  # type: ignore[attr-defined]  # others may have got what was asked for
+    error.of_one_process = True  # others may have got what was asked for
     raise error

@@ -172,7 +172,7 @@ def _evaluate(run: Run, name: str) -> EvaluationResult | None:
     if run.accelerator.is_main_process:
         file = run.output_dir / "eval" / f"{name}.json"
         try:
-            result.to_json(file)
+            result.dated().to_json(file)
         except OSError as error:  # a full disk; the result is logged and printed all the same
             run.logger.message(f"Cannot write {file} ({error.strerror}): going on without it.")
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
