@@ -27,7 +27,7 @@ from report.page import NOTHING, nats, percents
 BEGIN, END = "<!-- bench:begin: `make report README=1` rewrites what follows -->", "<!-- bench:end -->"
 PRESET = "cpu"
 """Whose cells a README shows: those that come with the repository."""
-LINES = 40
+LINES = 90
 """More than this, marks not counted, would drown the README; what is complete beyond it is named."""
 _OPENING = re.compile(r"<!-- bench:begin\b[^\n]*?-->")
 _WIDTH = 120
