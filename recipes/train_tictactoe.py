@@ -5,7 +5,7 @@
     accelerate launch recipes/train_tictactoe.py --env_kwargs "{opponent: mcts_100}"  # a search, and nobody else
     accelerate launch recipes/train_tictactoe.py --config recipes/configs/tictactoe/qwen3_4b.yaml
 
-Without flags: a tiny model, taught on the spot where none ships, against the pool of MAGE (arXiv 2603.03680), on a CPU.
+Without flags: the built-in tiny model against the pool of MAGE (arXiv 2603.03680), on a CPU.
 `--config` replaces that preset. `recipes/evaluate.py` prints wins, draws and payoffs for each game of a trial, by
 opponent and seat.
 """

@@ -53,6 +53,8 @@ class TicTacToe(GameEnvironment):
         )
         self._texts = texts(wording)
         self.wording, self.refusal = self._texts.wording, self._texts.refusal
+        if wording == "compact":
+            self.tiny_model = "tictactoe_tiny"
 
     def describe(self) -> str:
         """Return the rules in the chosen wording."""
