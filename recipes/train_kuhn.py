@@ -6,7 +6,7 @@
     accelerate launch recipes/train_kuhn.py --config recipes/configs/kuhn/qwen3_4b.yaml
 
 Without flags: the built-in tiny model against the three characters of MAGE (arXiv 2603.03680), the same deal in all
-hands of a trial, on a CPU, four to five minutes of training. `--config` replaces that preset. What counts is the
+hands of a trial, on a CPU, four to eight minutes of training. `--config` replaces that preset. What counts is the
 exploited share that `recipes/evaluate.py` prints for each hand of a trial: 0 is equilibrium play, 1 a player who knows
 the opponent and, where it is replayed, the deal.
 """

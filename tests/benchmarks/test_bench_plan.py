@@ -14,22 +14,11 @@ from bench import cells  # noqa: E402
 from bench.cells import decides_evaluation, decides_training, digest, key_of, pack, read_cells, unpack  # noqa: E402
 from bench.plan import load_plan  # noqa: E402
 from bench.summary import summary  # noqa: E402
-from bench_samples import METHODS, PLAN, SOLVED, Trainer, other_value, toy_plan  # noqa: E402
+from bench_samples import METHODS, PLAN, SOLVED, Trainer, other_value  # noqa: E402
 
 from metarl_agents.cli import settings  # noqa: E402
 from metarl_agents.config import Config  # noqa: E402
 from metarl_agents.errors import ConfigError  # noqa: E402
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a plan into the test's own folder, and load it."""
-    return lambda *texts, **more: toy_plan(tmp_path / "plans", *texts, **more)
-
-
-@pytest.fixture
-def plan(write):
-    return write()
 
 
 def test_a_training_cell_is_stale_when_any_setting_changes_but_the_idle_ones(plan):

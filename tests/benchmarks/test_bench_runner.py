@@ -20,21 +20,10 @@ from bench.cells import read_cells  # noqa: E402
 from bench.summary import summarize  # noqa: E402
 from bench.table import report  # noqa: E402
 from bench.work import CellFailed, Interrupted, Workshop  # noqa: E402
-from bench_samples import SOLVED, Trainer, runner_of, toy_plan  # noqa: E402
+from bench_samples import SOLVED, Trainer  # noqa: E402
 
 from metarl_agents.errors import ConfigError  # noqa: E402
 from metarl_agents.evaluation import EvaluationResult  # noqa: E402
-
-
-@pytest.fixture
-def plan(tmp_path):
-    return toy_plan(tmp_path / "plans")
-
-
-@pytest.fixture
-def make(plan, tmp_path):
-    """Make a runner of the plan, or of another one; everything lies in the test's own folder."""
-    return lambda trainer=None, **changes: runner_of(changes.pop("plan", plan), tmp_path, trainer, **changes)
 
 
 def test_every_cell_is_made_once_models_before_what_plays_them(make, plan):

@@ -12,26 +12,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from bench.summary import header, summarize, summary  # noqa: E402
 from bench.table import report  # noqa: E402
-from bench_samples import PLAN, SOLVED, Trainer, runner_of, toy_plan  # noqa: E402
+from bench_samples import PLAN, SOLVED, Trainer  # noqa: E402
 
 from metarl_agents.evaluation import paired_bootstrap  # noqa: E402
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a plan into the test's own folder, and load it."""
-    return lambda *texts, **more: toy_plan(tmp_path / "plans", *texts, **more)
-
-
-@pytest.fixture
-def plan(write):
-    return write()
-
-
-@pytest.fixture
-def make(plan, tmp_path):
-    """Make a runner of the plan, or of another one; everything lies in the test's own folder."""
-    return lambda trainer=None, **changes: runner_of(changes.pop("plan", plan), tmp_path, trainer, **changes)
 
 
 def test_the_summary_is_the_same_for_the_same_cells_and_plain_json(make, plan, tmp_path):
