@@ -19,11 +19,6 @@ from metarl_agents.errors import ConfigError  # noqa: E402
 from metarl_agents.training import warm_start  # noqa: E402
 
 
-@pytest.fixture
-def plan(tmp_path):
-    return write_plan(tmp_path / "plans", PLAN, METHODS)
-
-
 def evaluation_of(plan, row="meta"):
     return next(job for job in plan.jobs_wanted() if job.kind == "evaluate" and f"main/{row}" in job.name)
 
