@@ -20,6 +20,7 @@ def blocks(language: str) -> list[str]:
     return [code for spoken, code in fenced if spoken == language]
 
 
+@pytest.mark.slow  # over a minute: the built-in model is warmed up on answers of this environment
 def test_the_custom_environment_of_the_readme_has_at_most_25_lines_trains_and_passes_the_check(tmp_path, monkeypatch):
     code = next(block for block in blocks("python") if "check_environment(" in block)
     tree = ast.parse(code)

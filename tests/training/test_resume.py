@@ -558,6 +558,7 @@ def test_the_resume_command_drops_what_it_says_anew(monkeypatch):
     assert StopRequest().resume_command(Path("new")) == wanted
 
 
+@pytest.mark.slow
 def test_a_run_whose_launcher_was_killed_saves_and_tells_the_launchers_command(tmp_path, settings, straight_run):
     script, folder = tmp_path / "my_run.py", tmp_path / "run"
     script.write_text(SCRIPT.format(here=str(Path(__file__).parent), settings=settings))
