@@ -12,7 +12,7 @@ from metarl_agents.config import Config
 from metarl_agents.environments.tictactoe import TicTacToe
 from metarl_agents.environments.tictactoe.game import CELLS, EMPTY, LINES, TicTacToeGame, positions, winner
 from metarl_agents.environments.tictactoe.opponents import DEFAULT_POOL, ORDERS, find_opponent
-from metarl_agents.environments.tictactoe.player import TicTacToePlayer, decisive_cell, read_board
+from metarl_agents.environments.tictactoe.player import TicTacToePlayer, read_board
 from metarl_agents.envs import check_environment
 from metarl_agents.envs.games import Decision
 from metarl_agents.envs.games.exact import best_response, policy_values
@@ -234,26 +234,39 @@ def played(env, player, seed, rng, remarks=()):
 
 
 @pytest.mark.parametrize("wording", ["paper", "compact"])
-def test_the_player_plays_legal_cells_and_names_one_in_its_remarks(wording):
+def test_the_player_plays_legal_cells_and_remarks_on_what_they_came_to(wording):
     env, rng = TicTacToe(opponents=["random", *ORDERS], wording=wording), random.Random(0)
     for seed in range(60):
         player = env.player()
         episode, won = played(env, player, seed, rng)
         remark = last_tag(player.reflect(episode, rng), "remark")
-        assert re.fullmatch(r"take( \([1-3], [1-3]\))+( again)?", remark)
-        assert remark.endswith("again") == won
+        cells, _, result = remark.rpartition(" ")
+        assert cells == " ".join(turn.action for turn in episode.turns)
+        assert result in ("won", "lost", "drawn") and (result == "won") == won
 
 
-def test_a_remark_on_a_loss_names_the_cell_that_decided_it():
-    turn = Turn(Phase.PLAY, "O O .\nX X .\n. . .", (), Response((), ""), "(3, 1)", "(3, 1)", -10.0)
-    lost = Episode(". . .", [turn], "O O O\nX X .\nX . .\nYou have lost.")
-    assert decisive_cell(lost) == 2
-    assert TicTacToePlayer().reflect(lost, random.Random(0)) == "<remark>take (1, 3)</remark>"
+def test_a_game_without_an_end_is_remarked_on_as_unfinished():
+    turn = Turn(Phase.PLAY, ". . .\n. . .\n. . .", (), Response((), ""), "(3, 1)", "(3, 1)", 0.0)
+    left = Episode(". . .\n. . .\n. . .", [turn], "O . .\n. . .\nX . .")
+    assert TicTacToePlayer().reflect(left, random.Random(0)) == "<remark>(3, 1) unfinished</remark>"
+
+
+def test_who_heeds_plays_a_won_game_again_and_leaves_one_that_was_not_won():
+    env, player = TicTacToe(opponent="mcts_10", seat="first"), TicTacToePlayer(skill=0.5, heed=1)
+    again = left = 0
+    for seed in range(40):
+        first, won = played(env, player, seed, random.Random(seed))
+        remark = last_tag(player.reflect(first, random.Random(0)), "remark")
+        second, _ = played(env, player, seed, random.Random(seed + 1000), [remark])
+        same = [turn.action for turn in second.turns] == [turn.action for turn in first.turns]
+        assert same == won
+        again, left = again + same, left + (not same)
+    assert again > 5 and left > 5
 
 
 def test_skill_and_heeding_help():
     def share_won(player, attempts):
-        env, rng, won = TicTacToe(opponents=list(ORDERS)), random.Random(1), 0
+        env, rng, won = TicTacToe(opponents=["mcts_5", "mcts_10", *ORDERS]), random.Random(1), 0
         for seed in range(80):
             remarks, success = [], False
             for _ in range(attempts):
@@ -271,19 +284,21 @@ def test_skill_and_heeding_help():
 # The recipe's presets.
 
 
-@pytest.mark.parametrize("preset", ["tiny", "qwen3_4b"])
-def test_the_presets_deal_the_pool_evenly_so_that_seats_are_balanced_in_every_step(preset):
+@pytest.mark.parametrize(
+    ("preset", "pool"), [("tiny", dict.fromkeys(["mcts_5", "mcts_10", "mcts_15"], 1.0)), ("qwen3_4b", DEFAULT_POOL)]
+)
+def test_the_presets_deal_the_pool_evenly_so_that_seats_are_balanced_in_every_step(preset, pool):
     folder = Path(__file__).parents[2] / "recipes" / "configs" / "tictactoe"
     config = Config.from_flat(yaml.safe_load((folder / f"{preset}.yaml").read_text(encoding="utf-8")))
     assert config.population.is_on
     settings = {"seed": 0, "group_size": config.trial.group_size, "seat_model": lambda member: None}
-    population = Population(config.population, TicTacToe(), **settings)
-    assert {member.name: member.weight for member in population.members} == DEFAULT_POOL
+    population = Population(config.population, TicTacToe(**config.trial.env_kwargs), **settings)
+    assert {member.name: member.weight for member in population.members} == pool
     groups, met = config.trial.tasks_per_step, Counter()
     for step in range(24):
         dealt = [group[0] for group in population.deal(step, groups)]
         assert sum(seat == 0 for _, seat in dealt) == groups / 2
         met.update(name for name, _ in dealt)
-    total = sum(DEFAULT_POOL.values())
-    assert all(abs(met[name] - 24 * groups * weight / total) <= 24 for name, weight in DEFAULT_POOL.items())
-    assert set(met) == set(DEFAULT_POOL)
+    total = sum(pool.values())
+    assert all(abs(met[name] - 24 * groups * weight / total) <= 24 for name, weight in pool.items())
+    assert set(met) == set(pool)
