@@ -72,6 +72,13 @@ def test_the_same_seed_gives_the_same_intervals_and_more_games_give_narrower_one
     assert few[0].low < few[0].rating < few[0].high
 
 
+def test_a_rating_lies_well_inside_its_interval_also_of_those_who_never_lost():
+    rated = elo_ratings([Record("a", "b", 70, 0, 0), Record("a", "c", 300, 250, 50), Record("c", "b", 80, 0, 1)])
+    for rating in rated:
+        above, below = rating.high - rating.rating, rating.rating - rating.low
+        assert min(above, below) > 0.2 * max(above, below) > 0
+
+
 def test_intervals_cover_the_true_difference_about_as_often_as_they_promise():
     rng, covered, truth = random.Random(0), 0, 200.0
     share = expected_score(CENTRE + truth / 2, CENTRE - truth / 2)

@@ -52,8 +52,8 @@ def elo_ratings(
     The likelihood's maximum, with one drawn game of each player against a phantom at 1000 added: it keeps players
     finite who never lost or never won, and fixes the scale's origin. Intervals are percentiles of a Bayesian bootstrap:
     each record's shares of wins, draws and losses are drawn from their Dirichlet posterior (1/3 added to each), so
-    that ten wins out of ten are not taken for certainty. That moves extreme players towards the others, so an
-    interval is widened to hold its rating where it would not.
+    that ten wins out of ten are not taken for certainty. That moves all samples of extreme players towards the others,
+    so they are moved back as far as their median lies from the rating.
 
     Args:
         records: results; the same two players may appear several times. Count dependent games (the trials of one
@@ -90,8 +90,8 @@ def elo_ratings(
         shares = generator.standard_gamma(counts + 1 / 3)
         scores = (shares / shares.sum(axis=1, keepdims=True)) @ (1.0, 0.5, 0.0)
         samples[row] = _fit(pairs, games, games * scores, len(names), strengths)
-    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    bounds = np.stack([np.minimum(low, strengths), np.maximum(high, strengths)])
+    samples += strengths - np.median(samples, axis=0)
+    bounds = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     played = np.bincount(pairs.ravel(), weights=np.repeat(games, 2), minlength=len(names))
     ratings = [
         Rating(name, *(float(CENTRE + SCALE * x) for x in (strengths[i], *bounds[:, i])), float(played[i]))
