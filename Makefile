@@ -28,7 +28,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 
 install: $(READY)  ## make .venv and install the package with its development tools
 
-quickstart: $(READY)  ## install, then train the built-in model on MineSweeper (CPU, under 30 minutes)
+quickstart: $(READY)  ## install, then train the built-in model on MineSweeper (CPU, under 20 minutes)
 	$(LAUNCH) recipes/train_minesweeper.py
 
 smoke: $(READY)  ## the smallest learning run: two doors, about two minutes
