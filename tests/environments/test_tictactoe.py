@@ -1,7 +1,6 @@
 """Tic-Tac-Toe: all positions, OpenSpiel move for move, opponents keep to their orders, texts, a scripted player."""
 
 import random
-import re
 from collections import Counter
 from pathlib import Path
 

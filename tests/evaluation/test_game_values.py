@@ -1,12 +1,16 @@
 """Floor and ceiling of games: by the game's own reckoning, by walking it, or not at all and why."""
 
 from dataclasses import replace
+from random import Random
+from statistics import mean
 
 import pytest
 from games_settings import BOARD, KUHN, ROCK
 
 from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.environments.matrix_game.opponents import makers
+from metarl_agents.environments.tictactoe.opponents import value_after
+from metarl_agents.environments.tictactoe.player import read_board
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.envs.games import HumanOpponent, PolicyOpponent, uniform
 from metarl_agents.evaluation.game_values import (
@@ -60,6 +64,24 @@ def test_a_search_is_framed_by_the_average_of_several_searches():
     config = replace(BOARD, env_kwargs={"opponent": "mcts_2"})
     (value,) = role_values(config, [("mcts_2", 1)]).values()
     assert 0 < value.floor < value.ceiling <= 1
+
+
+def test_the_floor_of_a_search_is_what_perfect_play_earns_in_the_tasks_that_were_met():
+    config = replace(BOARD, env_kwargs={"opponent": "mcts_5", "seat": "second"})
+    tasks = range(100, 164)
+    (value,) = role_values(config, {("mcts_5", 1): tasks}).values()
+    env, rng, earned = environment_factory(config)(), Random(0), []
+    for task in tasks:
+        for _ in range(6):
+            observation, info = env.reset(seed=task)
+            payoff = 0.0
+            while legal := info["admissible_actions"]:
+                state = read_board(observation).translate(str.maketrans("XO", "ox"))
+                worth = {cell: -value_after(state, cell) for cell in legal}
+                result = env.step(rng.choice([cell for cell in legal if worth[cell] == max(worth.values())]))
+                observation, info, payoff = result.observation, result.info, payoff + result.reward / 10
+            earned.append(payoff)
+    assert mean(earned) == pytest.approx(value.floor, abs=0.04)
 
 
 def test_whoever_does_not_tell_its_probabilities_has_no_frame():

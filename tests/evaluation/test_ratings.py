@@ -43,10 +43,10 @@ def test_the_order_of_records_and_of_the_two_players_changes_nothing():
     assert points(records) == pytest.approx(points(turned))
 
 
-def test_two_records_of_two_players_are_one_with_their_sum():
-    assert points([Record("a", "b", 1, 0, 1), Record("a", "b", 2, 1, 0)]) == pytest.approx(
-        points([Record("a", "b", 3, 1, 1)])
-    )
+def test_records_of_two_players_are_one_with_their_sum_in_ratings_and_intervals():
+    whole = elo_ratings([Record("a", "b", 30, 10, 20)])
+    parts = [Record("a", "b", 2, 0, 1), Record("b", "a", 1, 1, 1)] * 10
+    assert elo_ratings(parts) == whole
 
 
 def test_whoever_never_lost_is_rated_finitely_and_not_for_certain():

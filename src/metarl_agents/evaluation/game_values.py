@@ -21,7 +21,10 @@ Role = tuple[str, int]
 """(opponent's name, the agent's seat)."""
 _SAFE = ("equilibrium", "perfect")
 """Opponents' names under which games offer a player that cannot be exploited."""
-_SEARCH_SEEDS = 4
+_SEARCHES = (8, 64)
+"""At least and at most so many searches are averaged over, for one opponent in one seat."""
+_SIMULATIONS = 6_400
+"""Between these bounds, as many as need so many simulations a move together."""
 _LARGEST_WALK = 300_000
 
 
@@ -60,19 +63,22 @@ class NoFrame(Exception):
     """Floor and ceiling of a role cannot be told; the message says why."""
 
 
-def role_values(config: TrialConfig, roles: Iterable[Role]) -> dict[Role, Exact]:
+def role_values(config: TrialConfig, roles: Mapping[Role, Sequence[int]] | Iterable[Role]) -> dict[Role, Exact]:
     """Return floor and ceiling of each role, as far as they can be told: the first part of `role_frames`."""
     return role_frames(config, roles)[0]
 
 
-def role_frames(config: TrialConfig, roles: Iterable[Role]) -> tuple[dict[Role, Exact], dict[Role, str]]:
+def role_frames(
+    config: TrialConfig, roles: Mapping[Role, Sequence[int]] | Iterable[Role]
+) -> tuple[dict[Role, Exact], dict[Role, str]]:
     """Return floor and ceiling of each role, and, of the roles for which they cannot be told, why not.
 
     The floor is that of the game's own `equilibrium` or `perfect` player.
 
     Args:
         config: trial settings with the opponents that were met; one they do not name is a model.
-        roles: who was met in which seat.
+        roles: who was met in which seat; with the seeds of the tasks, where they are known: a search is another player
+            in each of them.
     """
     env = environment_factory(config)()
     values: dict[Role, Exact] = {}
@@ -81,9 +87,10 @@ def role_frames(config: TrialConfig, roles: Iterable[Role]) -> tuple[dict[Role, 
         return values, missing
     known = {opponent.name: opponent for opponent in env.seating.opponents}
     safe = safe_player(config)
-    for name, seat in sorted(set(roles)):
+    tasks = roles if isinstance(roles, Mapping) else dict.fromkeys(roles, ())
+    for name, seat in sorted(tasks):
         try:
-            values[name, seat] = exact_values(env, known.get(name), seat, safe)
+            values[name, seat] = exact_values(env, known.get(name), seat, safe, tasks[name, seat])
         except NoFrame as reason:
             missing[name, seat] = str(reason)
     return values, missing
@@ -102,19 +109,26 @@ def safe_player(config: TrialConfig) -> MixedOpponent | None:
     return None
 
 
-def exact_values(env: GameEnvironment, opponent: Opponent | None, seat: int, safe: MixedOpponent | None) -> Exact:
+def exact_values(
+    env: GameEnvironment,
+    opponent: Opponent | None,
+    seat: int,
+    safe: MixedOpponent | None,
+    tasks: Sequence[int] = (),
+) -> Exact:
     """Return floor and ceiling against one opponent: as the game tells them, or else by walking it.
 
     With `redraw_deal` the ceiling is the best answer of a player who knows the opponent. Where each episode replays one
     deal, memory can teach more, and the ceiling is a player who knows the deal as well. Neither knows the dice of an
     opponent that draws, which a replay repeats: there a share above 1 is possible. A search is another player in every
-    task; it is averaged over a few seeds, each of them known to its ceiling.
+    task; it is averaged over those that these tasks meet, or 8 to 64 of them, each of them known to its ceiling.
 
     Args:
         env: the game; says whether deals are replayed.
         opponent: who is answered; None for somebody whom the game does not know.
         seat: the agent's.
         safe: whose payoff is the floor.
+        tasks: seeds of the tasks in which it is met; none for any.
 
     Raises:
         NoFrame: they cannot be told.
@@ -127,14 +141,20 @@ def exact_values(env: GameEnvironment, opponent: Opponent | None, seat: int, saf
             return Exact(*(_mean([value]) for value in told))
         if safe is None:
             raise NoFrame("the game has no player that is known not to be exploitable")
-        return _walked(env, opponent, seat, safe)
+        return _walked(env, opponent, seat, safe, tasks)
     except TooLarge:
         raise NoFrame("the game is too large to be walked in reasonable time") from None
 
 
-def _walked(env: GameEnvironment, opponent: MixedOpponent, seat: int, safe: MixedOpponent) -> Exact:
+def _walked(
+    env: GameEnvironment, opponent: MixedOpponent, seat: int, safe: MixedOpponent, tasks: Sequence[int]
+) -> Exact:
     answer = _redrawn if env.redraw_deal else deal_ceiling
-    seeds = range(_SEARCH_SEEDS if isinstance(opponent, SearchOpponent) else 1)
+    seeds = [0]
+    if isinstance(opponent, SearchOpponent):
+        fewest, most = _SEARCHES
+        count = min(most, max(fewest, _SIMULATIONS // opponent.simulations))
+        seeds = [env.opponent_chance(task) for task in sorted(set(tasks) or range(count))[:count]]
     policy = _limited(opponent.probabilities)
     policies = [policy] * len(env.game.players)
     policies[seat] = safe.probabilities

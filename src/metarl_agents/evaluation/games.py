@@ -187,7 +187,10 @@ def examine_games(result: EvaluationResult, config: TrialConfig) -> dict[str, An
     if games is None:
         return None
     rows = games["rows"]
-    values, missing = role_frames(config, {(row["opponent"], row["seat"]) for row in rows})
+    tasks: dict[Role, list[int]] = {}
+    for row in rows:
+        tasks.setdefault((row["opponent"], row["seat"]), []).append(row["seed"])
+    values, missing = role_frames(config, tasks)
     env = environment_factory(config)()
     stalled = sorted({row["seat"] for row in rows if _UNFINISHED in row["endings"]})
     # Settings that name another environment than was played, as a program may pass it, know nothing of the game.

@@ -56,7 +56,7 @@ def elo_ratings(
     so they are moved back as far as their median lies from the rating.
 
     Args:
-        records: results; the same two players may appear several times. Count dependent games (the trials of one
+        records: results; those of the same two players are added up. Count dependent games (the trials of one
             group) as one game in all, in fractions, lest the intervals be too narrow.
         confidence: coverage of the intervals.
         resamples: bootstrap samples.
@@ -75,7 +75,7 @@ def elo_ratings(
     [('a', 1209), ('c', 923), ('b', 885)]
     """
     _check(records, confidence, resamples)
-    records = [record for record in records if record.wins + record.draws + record.losses > 0]
+    records = [record for record in _added_up(records) if record.wins + record.draws + record.losses > 0]
     names = sorted({name for record in records for name in (record.first, record.second)})
     if not names:
         return []
@@ -121,6 +121,17 @@ def format_ratings(ratings: Sequence[Rating]) -> str:
     for name, rating, low, high, games in ratings:
         lines.append(f"{name:{width}} {rating:9.0f} {f'[{low:.0f}, {high:.0f}]':>14} {games:6.0f}")
     return "\n".join(lines)
+
+
+def _added_up(records: Sequence[Record]) -> list[Record]:
+    """Return one record for each two players: what the bootstrap adds to a record is meant for all of their games."""
+    sums: dict[tuple[str, str], Record] = {}
+    for first, second, wins, draws, losses in records:
+        if first > second:
+            first, second, wins, losses = second, first, losses, wins
+        old = sums.get((first, second), Record(first, second, 0.0, 0.0, 0.0))
+        sums[first, second] = Record(first, second, old.wins + wins, old.draws + draws, old.losses + losses)
+    return list(sums.values())
 
 
 def _fit(

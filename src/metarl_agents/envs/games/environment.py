@@ -135,7 +135,7 @@ class GameEnvironment(Environment):
             self._opponent, self._seat = self.seating.of(seed)
         else:
             self._episode += 1
-        self._chance = _number("opponent", self.seed, self._play)
+        self._chance = self.opponent_chance(self.seed, self._play)
         self._state = self._initial()
         self._paid = self.game.payoffs(self._state)
         self._moves, self._replaced, self._refused = 0, 0, False
@@ -272,6 +272,16 @@ class GameEnvironment(Environment):
         if action in decision.legal:
             return action, False
         return choose([(1.0, legal) for legal in decision.legal], Random(_number("instead", self._chance, moves))), True
+
+    @staticmethod
+    def opponent_chance(seed: int, play: int = 0) -> int:
+        """Return what the opponent's chance follows from in one play of a task: `Decision.seed`.
+
+        Args:
+            seed: of the task.
+            play: which one it is; replays of one deal count as one.
+        """
+        return _number("opponent", seed, play)
 
     @property
     def _play(self) -> int:

@@ -33,11 +33,12 @@ class SearchOpponent(MixedOpponent):
         if not game.perfect_information or len(game.players) != 2:
             raise ConfigError("Tree search needs a game for two in which nothing is hidden. Choose another opponent.")
         self.name = name or f"mcts_{simulations}"
-        self._game, self._simulations, self._exploration = game, simulations, exploration
+        self.simulations = simulations
+        self._game, self._exploration = game, exploration
 
     def probabilities(self, decision: Decision) -> Mapping[str, float]:
         """Return the move that the search recommends, with certainty."""
-        return {searched(self._game, decision.information, decision.seed, self._simulations, self._exploration): 1.0}
+        return {searched(self._game, decision.information, decision.seed, self.simulations, self._exploration): 1.0}
 
 
 @lru_cache(maxsize=200_000)
