@@ -6,8 +6,8 @@
     accelerate launch recipes/train_tictactoe.py --config recipes/configs/tictactoe/qwen3_4b.yaml
 
 Without flags: the built-in tiny model against short searches, on a CPU. `--config` replaces that preset; qwen3_4b.yaml
-meets the pool of MAGE (arXiv 2603.03680). `recipes/evaluate.py` prints wins, draws and payoffs for each game of a trial,
-by opponent and seat.
+meets the pool of MAGE (arXiv 2603.03680). `recipes/evaluate.py` prints wins, draws and payoffs of each game, by
+opponent and seat.
 """
 
 from __future__ import annotations
