@@ -2,15 +2,19 @@
 
     make bench-speed                                                    # everything; a machine with nothing else to do
     python benchmarks/speed.py --contenders ours/meta lockstep/meta     # some of it
-    python benchmarks/speed.py --repeats 1 --tasks_factor 0.3 --rows 8  # does it run?
+    python benchmarks/speed.py --repeats 1 --tasks_factor 0.3 --rows 8  # does it run? (too few repeats for any ratio)
 
 Every contender runs in processes of its own, forwards and then backwards (A B B A), with the micro-batch that is
-fastest for it, and with response lengths and trials forced by seeded tables; no ratio is given where token counts
-differ by more than 1 % (`side_by_side/protocol.py`). Contenders are `<maker>/<workload>`: `ours`, `lockstep`
-(`side_by_side/lockstep.py`), `trl` and `trl_continuous` (TRL sampling with continuous batching, where that works), each
-on `meta` (meta-RL), `rl` (plain RL) or `single` (one turn, the only one that TRL plays). All settings of each are kept.
-Random weights, nothing is downloaded. What is not installed is named and left out. Also: steps per second of the
-shipped environments. Writes `benchmarks/results/speed_<machine>.json`.
+fastest for it, and with response lengths and trials forced by seeded tables. No ratio is given from fewer than five
+timed repeats, where token counts differ by more than 1 %, or where the library's sampler and its update disagree about
+log-probabilities (`side_by_side/protocol.py`); a refusal makes the exit status 1. Ratios are held against the project's
+goals (`side_by_side/goals.py`), and what was measured beside another job is named.
+
+Contenders are `<maker>/<workload>`: `ours`, `lockstep` (`side_by_side/lockstep.py`), `trl` and `trl_continuous` (TRL
+sampling with continuous batching, where that works), each on `meta` (meta-RL), `rl` (plain RL) or `single` (one turn,
+the only one that TRL plays). All settings of each are kept. Random weights, nothing is downloaded. What is not
+installed is named and left out. Also: the library answering one request at a time and with a slow environment, and
+steps per second of the shipped environments. Writes `benchmarks/results/speed_<machine>.json`.
 """
 
 from __future__ import annotations
@@ -29,10 +33,11 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from side_by_side.goals import judge
 from side_by_side.job import Job
 from side_by_side.presets import PRESETS
-from side_by_side.protocol import order
-from side_by_side.report import NAMES, UNITS, WORK, compare, refusals, text
+from side_by_side.protocol import load, order
+from side_by_side.report import EXTRAS, NAMES, UNITS, WORK, compare, refusals, start_rivals, text
 
 BENCHMARKS = Path(__file__).resolve().parent
 RESULTS = BENCHMARKS / "results"
@@ -46,6 +51,12 @@ OPTIONAL = ("trl_continuous",)
 OPTIONAL_LIMIT_S = 300.0
 """Seconds that a process of theirs may take: what is not supported may also wait for ever."""
 
+PASSES = 2
+"""Processes of every contender: forwards and backwards."""
+
+STARTS = 6
+"""Processes of those whose start is compared; the further ones end with the first update."""
+
 TUNING_REPEATS = 2
 """Timed iterations of each micro-batch that is tried; the faster one counts, because disturbances only slow down."""
 
@@ -58,6 +69,7 @@ def main() -> None:
     parser.add_argument("--preset", choices=PRESETS, help="default: gpu where there is one, else cpu")
     parser.add_argument("--contenders", nargs="*", choices=POSSIBLE, default=list(CONTENDERS), metavar="MAKER/WORKLOAD")
     parser.add_argument("--repeats", type=int, help="timed iterations a process; default: the preset's")
+    parser.add_argument("--starts", type=int, default=STARTS, help="processes a contender whose start is compared")
     parser.add_argument("--tasks_factor", type=float, default=1.0, help="fewer (below 1) or more tasks an iteration")
     parser.add_argument(
         "--rows", type=int, help="micro-batch of the other contenders, ours being the largest; default: tried out"
@@ -66,8 +78,11 @@ def main() -> None:
     parser.add_argument("--skip_environments", action="store_true", help="leave the environments out")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/speed_<machine>.json")
     chosen = parser.parse_args()
-    if (chosen.repeats or 1) < 1 or (chosen.rows or 1) < 1 or (chosen.threads or 1) < 1 or chosen.tasks_factor <= 0:
+    counts = (chosen.repeats, chosen.rows, chosen.threads)
+    if any(count is not None and count < 1 for count in counts) or chosen.tasks_factor <= 0:
         parser.error("--repeats, --rows and --threads must be at least 1, and --tasks_factor above 0")
+    if chosen.starts < PASSES:
+        parser.error(f"--starts must be at least {PASSES}, the processes that every contender has anyway")
     started = time.perf_counter()
     result = measure(chosen)
     result["seconds"] = round(time.perf_counter() - started, 1)
@@ -99,13 +114,20 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             left_out |= not_supported(errors)
             contenders = [name for name in contenders if name not in left_out]
             micro_batches = {maker: found["chosen"] for maker, found in tuning.items()}
-        runs = run_all(contenders, micro_batches, launch)
+        runs = run_all(contenders, micro_batches, launch, chosen.starts)
         left_out |= not_supported({name: found[-1].get("error") for name, found in runs.items()})
         runs = {name: found for name, found in runs.items() if name not in left_out}
+        extras = {name: launch(name) for name in EXTRAS} if any(name.startswith("ours/") for name in runs) else {}
+        loads = {"the environments": load()}
         environments = {} if chosen.skip_environments else launch("environments")
+        loads["the end"] = load()
     if "error" in environments:
         left_out["environments"], environments = f"which failed: {environments['error']}", {}
+    left_out |= {EXTRAS[name]: f"which failed: {extra['error']}" for name, extra in extras.items() if "error" in extra}
+    extras = {name: extra for name, extra in extras.items() if "error" not in extra}
     left_out |= {name: found["left_out"] for name, found in environments.items() if "left_out" in found}
+    compared = compare(runs, extras)
+    goals, unjudged = judge(compared, preset)
     return {
         "date": datetime.now(UTC).date().isoformat(),
         **machine,
@@ -117,9 +139,12 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         "order": order(contenders),
         "tuning": {maker: found for maker, found in tuning.items() if "error" not in found or maker not in OPTIONAL},
         "contenders": runs,
-        "compared": compare(runs),
+        "extras": extras,
+        "compared": compared,
+        "goals": goals,
         "environments": environments,
-        "left_out": left_out,
+        "loads": loads,
+        "left_out": left_out | unjudged,
     }
 
 
@@ -206,16 +231,32 @@ def not_supported(errors: dict[str, str | None]) -> dict[str, str]:
     return {name: f"which is not supported here: {error}" for name, error in failed.items()}
 
 
-def run_all(contenders: list[str], micro_batches: dict[str, int], launch: Launch) -> dict[str, list[dict[str, Any]]]:
-    """Run every contender twice, forwards and backwards, and return what its processes found."""
+def run_all(
+    contenders: list[str], micro_batches: dict[str, int], launch: Launch, starts: int = PASSES
+) -> dict[str, list[dict[str, Any]]]:
+    """Run every contender forwards and backwards, and return what its processes found.
+
+    Those whose start is compared go on, forwards and backwards in turn, until each has started `starts` times.
+    """
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
-    for place, name in enumerate(order(contenders)):
+    rivals = start_rivals(contenders)
+    further = [rivals[:: 1 if number % 2 == 0 else -1] for number in range(starts - PASSES)]
+    plan = [(name, {}) for name in order(contenders)] + [(name, {"repeats": 0}) for names in further for name in names]
+    for place, (name, settings) in enumerate(plan):
+        if settings and any("error" in run for run in runs[name]):
+            continue
         maker, work = name.split("/")
-        found = launch(maker, workload=work, micro_batch=micro_batches[maker])
-        runs[name].append(found | {"place": place})
-        said = found.get("error") or ", ".join(f"{i['seconds']['iteration']:.2f}" for i in found["iterations"]) + " s"
-        print(f"{place + 1}/{2 * len(contenders)} {name}: {said}", flush=True)
+        before = load()
+        found = launch(maker, workload=work, micro_batch=micro_batches[maker], **settings)
+        runs[name].append(found | {"place": place, "load": before})
+        said = found.get("error") or _seconds(found)
+        print(f"{place + 1}/{len(plan)} {name}: {said}", flush=True)
     return runs
+
+
+def _seconds(found: dict[str, Any]) -> str:
+    times = ", ".join(f"{iteration['seconds']['iteration']:.2f}" for iteration in found["iterations"])
+    return f"{times} s" if times else f"{found['first_update_s']:.2f} s to the end of the first update"
 
 
 if __name__ == "__main__":

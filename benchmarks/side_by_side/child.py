@@ -19,6 +19,8 @@ MODULES = {
     "trl_continuous": "side_by_side.trl_grpo",
     "environments": "side_by_side.environments",
     "prepare": "side_by_side.prepare",
+    "request": "side_by_side.request",
+    "waiting": "side_by_side.waiting",
 }
 
 

@@ -15,7 +15,7 @@ class Job:
     """One process."""
 
     kind: str
-    """`prepare`, `environments`, or a contender: `ours`, `lockstep`, `trl`, `trl_continuous`."""
+    """`prepare`, `environments`, `request`, `waiting`, or a contender: `ours`, `lockstep`, `trl`, `trl_continuous`."""
     preset: str
     folder: str
     """Where the model and TRL's prompts are."""
@@ -26,6 +26,7 @@ class Job:
     """Rows of a forward and backward pass; of the library, which counts padded tokens, tokens."""
     tasks_factor: float = 1.0
     repeats: int = 1
+    """Timed iterations; 0: only the first one, for the time until its update ends."""
     started: float = 0.0
     """The machine's monotonic clock when the process was started."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from side_by_side.job import Job
 from side_by_side.meter import ForcedLengths, Meter, watch
+from side_by_side.protocol import LOGP_LIMIT
 from side_by_side.world import World, build_config
 
 
@@ -22,7 +23,7 @@ def measure(job: Job) -> dict[str, Any]:
 
     # What `accelerate launch` with recipes/accelerate_configs/single_gpu.yaml, or with no configuration, sets.
     os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16" if job.sizes.bf16 else "no"
-    work = job.work
+    work, limit = job.work, None if job.sizes.bf16 else LOGP_LIMIT
     accelerator = start_processes(timeout_s=600)
     policy = load_policy(ModelConfig(model_name_or_path=job.folder))
     meter = Meter(ForcedLengths(work.response_tokens, work.response_sigma, work.max_response_tokens))
@@ -41,7 +42,7 @@ def measure(job: Job) -> dict[str, Any]:
         "loaded_gib": loaded.get("process"),
         "first_update_s": first_update,
         "warm_up": warm_up,
-        "iterations": iterations,
+        "iterations": [iteration | {"logp_limit": limit} for iteration in iterations],
     }
 
 
@@ -66,4 +67,5 @@ def iterate(run: Any, world: World, meter: Meter) -> dict[str, Any]:
     assert stats["update/steps"][0] == 1, stats
     meter.seconds["generate"] = generating
     gap, count = stats["sampling/logp_difference/mean"]
-    return meter.finish() | {"logp_difference": gap / count}
+    largest, _ = stats["sampling/logp_difference/max"]
+    return meter.finish() | {"logp_difference": gap / count, "largest_logp_difference": largest}

@@ -67,7 +67,7 @@ class Preset:
         resized = {
             name: replace(work, tasks=max(1, round(work.tasks * tasks_factor))) for name, work in self.workloads.items()
         }
-        return replace(self, workloads=resized, repeats=repeats or self.repeats)
+        return replace(self, workloads=resized, repeats=self.repeats if repeats is None else repeats)
 
 
 def variants(meta: Workload, *, plain_group: int, single_tasks: int) -> dict[str, Workload]:

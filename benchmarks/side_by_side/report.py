@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from side_by_side.protocol import COUNTS, penalty, share_of, speed_ratio, spread
+from side_by_side.protocol import COUNTS, is_busy, penalty, share_of, speed_ratio, spread, start_share
 
 RIVALS = (
     ("ours/meta", "lockstep/meta"),
@@ -25,6 +25,11 @@ NAMES = {
 }
 UNITS = {"ours": "tokens", "lockstep": "rows", "trl": "rows", "trl_continuous": "rows"}
 """What a maker counts a micro-batch in."""
+EXTRAS = {
+    "request": "one request at a time, times as fast as plain `generate`",
+    "waiting": "throughput with an environment of 100 ms a step, as a share of that with none",
+}
+"""What else is measured of the library, each in a process of its own (`request.py`, `waiting.py`)."""
 WORK = {"meta": "meta-RL", "rl": "plain RL", "single": "single turn"}
 
 _OURS = ("tasks_per_step", "group_size", "num_episodes", "max_turns", "max_new_tokens_per_turn", "advantages", "beta")
@@ -56,34 +61,61 @@ def peak(run: dict[str, Any]) -> float:
     return max(size for iteration in run["iterations"] for size in iteration["peak_gib"].values())
 
 
-def compare(runs: Runs) -> dict[str, Any]:
-    """Return every ratio that may be given, with the reason where one may not."""
+def update_peak(run: dict[str, Any]) -> float:
+    """Return the most memory of a process's updates, in GiB; only a GPU's is known apart from the rest."""
+    return max(iteration["peak_gib"]["update"] for iteration in run["iterations"])
+
+
+def compare(runs: Runs, extras: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return every ratio that may be given, with the reason where one may not.
+
+    Args:
+        runs: what the contenders' processes found.
+        extras: what was found beside them, by the names of `EXTRAS`.
+    """
     found: dict[str, Any] = {"speed": {}, "penalty": {}, "cost": {}}
     for one, other in RIVALS:
         if one in runs and other in runs:
             sides = timed(runs[one]), timed(runs[other])
             found["speed"][f"{one} : {other}"] = {part: speed_ratio(*sides, part) for part in COUNTS}
             found["cost"][f"{one} : {other}"] = _costs(runs[one], runs[other], sides)
+            if one in start_rivals(tuple(runs)):
+                found["cost"][f"{one} : {other}"] |= {"first update": _starts(runs[one], runs[other], sides)}
     for maker in MAKERS:
         meta, plain = f"{maker}/meta", f"{maker}/rl"
         if meta in runs and plain in runs:
             sides = timed(runs[meta]), timed(runs[plain])
             found["penalty"][maker] = {part: penalty(*sides, part) for part in COUNTS}
+    return found | {"extra": {name: {"rollout": extra["ratio"]} for name, extra in (extras or {}).items()}}
+
+
+def start_rivals(contenders: Sequence[str]) -> list[str]:
+    """Return those whose starts are compared: a process starts alike for all workloads, and TRL has single turns."""
+    pairs = [pair for pair in RIVALS if set(pair) <= set(contenders) and pair[0].endswith("/single")]
+    return [name for name in contenders if any(name in pair for pair in pairs)]
+
+
+Processes = list[dict[str, Any]]
+Sides = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+
+def _costs(first: Processes, second: Processes, sides: Sides) -> dict[str, Any]:
+    """Return the shares of memory, which is not timed, so that two processes of each are enough."""
+    measures = {"peak memory": peak}
+    noted = [iteration["peak_gib"] for side in sides for iteration in side]
+    if noted and all("update" in peaks for peaks in noted):
+        measures["peak memory of the update"] = update_peak
+    found = {}
+    for name, measure in measures.items():
+        peaks = [[measure(run) for run in side if run.get("iterations")] for side in (first, second)]
+        found[name] = share_of(*peaks, sides)
     return found
 
 
-def _costs(
-    first: list[dict[str, Any]], second: list[dict[str, Any]], sides: tuple[list[Any], list[Any]]
-) -> dict[str, Any]:
-    works = [run for run in (first, second) if all("error" not in process for process in run)]
-    if len(works) < 2:
-        return {name: {"refused": "one of them gave no figures"} for name in ("first update", "peak memory")}
-    starts, peaks = ([[cost(run) for run in side] for side in works] for cost in (_first_update, peak))
-    return {"first update": share_of(*starts, sides), "peak memory": share_of(*peaks, sides)}
-
-
-def _first_update(run: dict[str, Any]) -> float:
-    return run["first_update_s"]
+def _starts(first: Processes, second: Processes, sides: Sides) -> dict[str, Any]:
+    """Return the share of the time from the start of the process to the end of its first update."""
+    seconds = [[run["first_update_s"] for run in side if "first_update_s" in run] for side in (first, second)]
+    return start_share(*seconds, sides)
 
 
 def refusals(compared: dict[str, Any]) -> list[str]:
@@ -104,9 +136,12 @@ def text(result: dict[str, Any]) -> str:
     """Return the whole report: machine, figures of each contender, ratios, environments, what was left out."""
     parts = [
         _machine(result),
+        "\n".join(_busy_lines(result)),
         _table(_contender_rows(result["contenders"])) if result["contenders"] else "",
         "\n".join(_setting_lines(result["contenders"])),
+        "\n".join(_exactness_lines(result["contenders"])),
         "\n".join(_ratio_lines(result["compared"])),
+        _table(_goal_rows(result["goals"])) if result["goals"] else "",
         _table(_environment_rows(result["environments"])) if result["environments"] else "",
         "\n".join(f"left out: {name}, {reason}" for name, reason in result["left_out"].items()),
     ]
@@ -127,6 +162,40 @@ def _machine(result: dict[str, Any]) -> str:
         "Medians [ranges] over the timed iterations of both passes. Tokens: prompts and responses, without padding.",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def _busy_lines(result: dict[str, Any]) -> list[str]:
+    """Name what was measured while the machine had more to do than this bench."""
+    threads = result["threads"]
+    loads = [
+        (f"process {run['place'] + 1} ({title(name)})", run)
+        for name, runs in result["contenders"].items()
+        for run in runs
+    ]
+    loads = [(where, run["load"]) for where, run in sorted(loads, key=lambda item: item[1]["place"])]
+    loads += result["loads"].items()
+    busy = [f"{where} {load:.1f}" for where, load in loads if is_busy(load, threads)]
+    if not busy:
+        return []
+    used = f"{threads} thread{'s' if threads > 1 else ''} in use"
+    return [f"WARNING: another job was running: measure again. Load before each, with {used}: {', '.join(busy)}."]
+
+
+def _exactness_lines(contenders: Runs) -> list[str]:
+    """Say how far log-probabilities as sampled are from those of the update, where a contender notes both."""
+    lines = []
+    for name, runs in contenders.items():
+        noted = [iteration for iteration in timed(runs) if "logp_difference" in iteration]
+        if noted:
+            mean = spread([iteration["logp_difference"] for iteration in noted])["median"]
+            largest = max(iteration["largest_logp_difference"] for iteration in noted)
+            limit = noted[0]["logp_limit"]
+            asked = "no limit under bf16" if limit is None else f"limit {limit:g}"
+            lines.append(
+                f"{title(name)}: a token's log-probability as sampled and as scored differs by {mean:.1e}, at most "
+                f"{largest:.1e} ({asked})"
+            )
+    return lines
 
 
 def _tried(found: dict[str, Any]) -> str:
@@ -178,7 +247,7 @@ def title(contender: str) -> str:
 
 def _memory(runs: list[dict[str, Any]]) -> str:
     loaded = [run["loaded_gib"] for run in runs if run.get("loaded_gib")]
-    most = max(map(peak, runs))
+    most = max(peak(run) for run in runs if run["iterations"])
     return f"{most:.2f}" + (f" ({most - min(loaded):+.2f} since loaded)" if loaded else "")
 
 
@@ -196,16 +265,28 @@ def _ratio_lines(compared: dict[str, Any]) -> list[str]:
     lines = []
     for kind, pairs in compared.items():
         for pair, parts in pairs.items():
-            said = ", ".join(f"{part} {_ratio(ratio)}" for part, ratio in parts.items())
+            said = ", ".join(f"{part} {_ratio(ratio, part)}" for part, ratio in parts.items())
+            if kind == "extra":
+                lines.append(f"{NAMES['ours']} ({EXTRAS[pair]}): {said}")
+                continue
             who = " : ".join(map(title, pair.split(" : "))) if ":" in pair else NAMES[pair]
             lines.append(f"{who} ({heads[kind]}): {said}")
     return lines
 
 
-def _ratio(ratio: dict[str, Any]) -> str:
+def _ratio(ratio: dict[str, Any], part: str = "") -> str:
     if "refused" in ratio:
         return f"refused, because {ratio['refused']}"
-    return f"{ratio['ratio']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+    counted = "starts" if part == "first update" else "processes" if "memory" in part else "timed repeats"
+    return f"{ratio['ratio']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] of {ratio['repeats']} {counted}"
+
+
+def _goal_rows(goals: list[dict[str, Any]]) -> list[list[str]]:
+    rows = [["goal", "asked", "measured", ""]]
+    for found in goals:
+        measured = _ratio(found["measured"], found["part"])
+        rows.append([f"{found['number']}: {found['goal']}", found["asked"], measured, found["verdict"]])
+    return rows
 
 
 def _environment_rows(environments: dict[str, Any]) -> list[list[str]]:

@@ -1,99 +1,22 @@
-"""The speed comparison: its rules, its forced lengths, and that its contenders do the same work."""
+"""The speed comparison: its forced lengths, that its contenders do the same work, and its script."""
 
 import importlib
 import json
-import sys
 from collections import Counter
 from dataclasses import fields, replace
-from itertools import combinations
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from speed_samples import iteration, process, result, speed_parts
 
 from metarl_agents.config import Config
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-PARTS = ("protocol", "presets", "job", "meter", "world", "ours", "lockstep", "environments", "prepare", "report")
-OTHERS = ("speed", "device_check", "memory", "memory_check", "scripted_players")
 
 
 @pytest.fixture(scope="module")
 def parts():
-    """The modules of `benchmarks/side_by_side`, and the script `speed`, by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        found = {name: importlib.import_module(f"side_by_side.{name}") for name in PARTS}
-        yield SimpleNamespace(**found, speed=importlib.import_module("speed"))
-    for name in [name for name in sys.modules if name in OTHERS or name.split(".")[0] == "side_by_side"]:
-        sys.modules.pop(name, None)
-
-
-def iteration(seconds=2.0, sampled=100, trained=None, **more):
-    """What a contender would measure of an iteration."""
-    trained = sampled if trained is None else trained
-    return {
-        "seconds": dict.fromkeys(("generate", "rollout", "update", "iteration"), seconds),
-        "tokens": {"sampled": sampled, "trained": trained, "responses": sampled // 4},
-        "padding": {"rollout": 0.1, "update": 0.25},
-        "peak_gib": {"process": 1.5},
-        **more,
-    }
-
-
-def process(*iterations, first_update_s=9.0):
-    """What a contender's process would find."""
-    return {"iterations": list(iterations), "first_update_s": first_update_s, "loaded_gib": 1.0}
-
-
-# ---- the rules ---------------------------------------------------------------------------------------------------
-
-
-def test_any_two_contenders_meet_in_the_order_a_b_b_a(parts):
-    names = ["ours/meta", "lockstep/meta", "ours/single", "trl/single"]
-    places = parts.protocol.order(names)
-    assert Counter(places) == Counter(names * 2)
-    for one, other in combinations(names, 2):
-        assert [name for name in places if name in (one, other)] == [one, other, other, one]
-
-
-def test_a_drift_of_the_machine_favours_nobody(parts):
-    places = parts.protocol.order(["a", "b", "c"])
-    means = {name: sum(i for i, own in enumerate(places) if own == name) / 2 for name in places}
-    assert len(set(means.values())) == 1
-
-
-def test_speeds_are_medians_and_ratios_carry_their_range(parts):
-    fast = [iteration(seconds) for seconds in (1.0, 2.0, 4.0)]  # 100, 50, 25 tokens/s
-    slow = [iteration(seconds) for seconds in (5.0, 4.0, 10.0)]  # 20, 25, 10 tokens/s
-    assert parts.protocol.speed_ratio(fast, slow, "rollout") == {"ratio": 50 / 20, "low": 25 / 25, "high": 100 / 10}
-    assert parts.protocol.spread([4.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 4.0, "count": 3}
-
-
-@pytest.mark.parametrize("part", ["rollout", "update", "iteration"])
-def test_no_ratio_is_given_where_token_counts_differ_by_more_than_one_percent(parts, part):
-    first = [iteration(sampled=10_000)] * 3
-    within = [iteration(sampled=9_900)] * 3
-    beyond = [iteration(sampled=9_899)] * 3
-    assert "ratio" in parts.protocol.speed_ratio(first, within, part)
-    for pair in ((first, beyond), (beyond, first)):
-        refused = parts.protocol.speed_ratio(*pair, part)
-        assert set(refused) == {"refused"} and "1.0 %" in refused["refused"]
-
-
-def test_an_update_that_trains_on_fewer_tokens_gives_no_ratio_although_the_rollouts_agree(parts):
-    first, second = [iteration()], [iteration(trained=90)]
-    assert "ratio" in parts.protocol.speed_ratio(first, second, "rollout")
-    assert "refused" in parts.protocol.speed_ratio(first, second, "update")
-    assert "refused" in parts.protocol.speed_ratio(first, second, "iteration")
-    assert "refused" in parts.protocol.share_of([1.0], [1.0], (first, second))
-
-
-def test_the_penalty_is_normalised_by_tokens(parts):
-    plain = [iteration(2.0, 100)]
-    assert parts.protocol.penalty([iteration(4.0, 200)], plain, "iteration")["ratio"] == 1.0
-    assert parts.protocol.penalty([iteration(6.0, 200)], plain, "iteration")["ratio"] == pytest.approx(1.5)
+    with speed_parts() as found:
+        yield found
 
 
 # ---- forced lengths ----------------------------------------------------------------------------------------------
@@ -187,11 +110,12 @@ def test_the_library_and_the_lock_step_loop_do_the_same_work(parts, small, work)
     ):
         assert one["tokens"] == other["tokens"] and one["rows"] == other["rows"] > 0
         assert one["tokens"]["sampled"] == one["tokens"]["trained"]
-        assert one["logp_difference"] < 1e-4
+        assert one["logp_difference"] <= one["largest_logp_difference"] < 1e-4
         assert one["padding"]["rollout"] >= 0
     known = {item.name for part in fields(Config) for item in fields(part.default_factory)}
     for maker, found in (("ours", ours), ("lockstep", lockstep)):
         assert known | set(parts.report.DECIDING[maker]) <= set(found["settings"]) and json.dumps(found["settings"])
+    assert {one["logp_limit"] for one in ours["iterations"]} == {parts.protocol.LOGP_LIMIT}
     assert ours["settings"]["max_tokens_per_micro_batch"] == 512 and lockstep["settings"]["rows_per_micro_batch"] == 4
     for one, other in zip([ours["warm_up"]], [lockstep["warm_up"]], strict=True):
         assert set(one["seconds"]) == set(other["seconds"]) == {"generate", "rollout", "update", "iteration"}
@@ -274,6 +198,41 @@ def test_every_contender_is_run_twice_in_order_with_its_own_micro_batch(parts):
     assert [run["place"] for run in runs["trl/single"]] == [1, 2]
 
 
+def test_those_whose_start_is_compared_start_as_often_as_asked_and_the_further_ones_end_with_the_first_update(parts):
+    asked = []
+
+    def launch(kind, **settings):
+        asked.append((kind, settings["workload"], settings.get("repeats")))
+        return process(*[] if settings.get("repeats") == 0 else [iteration()])
+
+    sizes = {"ours": 512, "trl": 16, "lockstep": 8}
+    runs = parts.speed.run_all(["ours/meta", "lockstep/meta", "ours/single", "trl/single"], sizes, launch, 5)
+    assert {name: len(found) for name, found in runs.items()} == {
+        "ours/meta": 2,
+        "lockstep/meta": 2,
+        "ours/single": 5,
+        "trl/single": 5,
+    }
+    ours, trl = ("ours", "single", 0), ("trl", "single", 0)
+    assert asked[8:] == [ours, trl, trl, ours, ours, trl]
+    assert all(repeats is None for _, _, repeats in asked[:8])
+    assert parts.report.start_rivals(["ours/single", "ours/meta"]) == [], "nobody to compare with"
+
+
+def test_a_contender_that_failed_is_not_started_further(parts):
+    def launch(kind, **settings):
+        return {"error": "it did not end within 300 s"} if kind == "trl" else process(iteration())
+
+    runs = parts.speed.run_all(["ours/single", "trl/single"], {"ours": 512, "trl": 16}, launch, 6)
+    assert [len(found) for found in runs.values()] == [6, 2]
+
+
+@pytest.mark.parametrize("maker", ["ours", "lockstep"])
+def test_a_process_without_repeats_still_says_when_its_first_update_ended(parts, small, maker):
+    found = getattr(parts, maker).measure(small(maker, workload="single", repeats=0))
+    assert found["iterations"] == [] and found["first_update_s"] > 0
+
+
 def test_everyones_fastest_micro_batch_is_kept_and_one_that_fails_is_not(parts):
     seconds = {("trl", 4): 3.0, ("trl", 8): 2.0, ("trl", 32): 2.5, ("ours", 1024): 1.0, ("ours", 8192): 1.5}
     works = {"trl": "single", "ours": "meta"}
@@ -322,7 +281,8 @@ def test_continuous_batching_is_refused_on_a_cpu(parts, monkeypatch):
 
 def test_the_settings_that_decide_are_printed_for_each_contender(parts):
     settings = {"per_device_train_batch_size": 8, "beta": 0.0, "use_vllm": False, "seed": 3}
-    runs = {"trl/single": [process(iteration()) | {"settings": settings}] * 2, "ours/meta": [{"error": "x"}] * 2}
+    failed = {"error": "x", "place": 1, "load": 0.2}
+    runs = {"trl/single": [process(iteration(), settings=settings)] * 2, "ours/meta": [failed] * 2}
     text = parts.report.text(result(parts, runs))
     line = "TRL GRPOTrainer, single turn: per_device_train_batch_size 8, beta 0.0, use_vllm False"
     assert line in text.splitlines() and set(parts.report.DECIDING) == set(parts.report.NAMES)
@@ -339,56 +299,41 @@ def test_a_process_that_fails_is_reported_with_its_last_line(parts, tmp_path, ca
     assert "KeyError" in capsys.readouterr().err
 
 
-def result(parts, runs, **more):
-    return {
-        "card": "cpu",
-        "cpu": "a processor",
-        "threads": 2,
-        "preset": "cpu",
-        "parameters": 421_824,
-        "versions": {"torch": "2.13.0", "trl": None},
-        "tuning": {"lockstep": {"chosen": 8, "tried": [(4, 3.0), (8, 2.0), (16, None)]}},
-        "contenders": runs,
-        "compared": parts.report.compare(runs),
-        "environments": {},
-        "left_out": {},
-        **more,
-    }
+# ---- one request -------------------------------------------------------------------------------------------------
 
 
-def test_the_report_gives_ratios_penalties_and_costs(parts):
-    runs = {
-        "ours/meta": [process(iteration(2.0)), process(iteration(2.0), first_update_s=7.0)],
-        "lockstep/meta": [process(iteration(5.0)), process(iteration(5.0), first_update_s=16.0)],
-        "ours/rl": [process(iteration(1.0, 50)), process(iteration(1.0, 50))],
-    }
-    compared = parts.report.compare(runs)
-    assert compared["speed"]["ours/meta : lockstep/meta"]["rollout"]["ratio"] == 2.5
-    assert compared["penalty"]["ours"]["iteration"]["ratio"] == 1.0
-    assert compared["cost"]["ours/meta : lockstep/meta"]["first update"]["ratio"] == 8.0 / 12.5
-    assert parts.report.refusals(compared) == []
-    environments = {"two_doors": parts.environments.measure_one("two_doors", 3), "x": {"left_out": "no files"}}
-    text = parts.report.text(
-        result(parts, runs, environments=environments, left_out={"trl/single": "because trl is not installed"})
-    )
-    assert "2.50 [2.50, 2.50]" in text and "8 rows a micro-batch, the fastest of 4 (3.00 s), 8 (2.00 s), 16" in text
-    assert "| two_doors |" in text and "left out: trl/single, because trl is not installed" in text
-    assert "10 % / 25 %" in text and "1.50 (+0.50 since loaded)" in text
+def test_the_library_and_plain_generate_answer_the_same_requests_one_at_a_time(parts, small):
+    found = parts.request.measure(small("request"))
+    assert found["ratio"]["repeats"] == len(found["ours"]) == len(found["plain"]) >= parts.protocol.LEAST
+    counts = [one["tokens"] for one in (*found["ours"], *found["plain"])]
+    assert all(count == counts[0] for count in counts) and counts[0]["responses"] > 0
+    assert {one["rows"] for one in found["ours"]} == {2}, "the prompts of its two tasks"
 
 
-def test_a_report_without_equal_tokens_or_with_a_failure_has_no_ratio_and_says_so(parts):
-    runs = {
-        "ours/meta": [process(iteration())] * 2,
-        "lockstep/meta": [process(iteration(sampled=90))] * 2,
-        "ours/single": [process(iteration())] * 2,
-        "trl/single": [process(iteration()), {"error": "RuntimeError: no kernel"}],
-    }
-    found = result(parts, runs)
-    refused = parts.report.refusals(found["compared"])
-    assert len(refused) == 2 * (3 + 2) and all("ratio" not in line.split(":")[-1] for line in refused)
-    text = parts.report.text(found)
-    assert "refused, because their token counts differ by 10.0 %" in text
-    assert "failed: RuntimeError: no kernel" in text
+# ---- a slow environment ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_slow_environment_is_measured_on_the_same_tokens_as_one_that_is_not(parts, small, monkeypatch):
+    monkeypatch.setattr(parts.waiting, "WORKERS", 2)
+    monkeypatch.setattr(parts.waiting, "STEP_S", 0.02)
+    found = parts.waiting.measure(small("waiting"))
+    assert found["trials"] == 12 and found["ratio"]["repeats"] >= parts.protocol.LEAST
+    counts = [one["tokens"] for one in (*found["slow"], *found["instant"])]
+    assert all(count == counts[0] for count in counts) and counts[0]["responses"] > 0
+    # Twelve trials of a step or more take turns in two processes.
+    assert min(one["seconds"]["rollout"] for one in found["slow"]) >= 6 * 0.02
+
+
+def test_the_slow_environment_waits_in_its_steps_alone(parts, monkeypatch):
+    slept = []
+    monkeypatch.setattr(parts.waiting.time, "sleep", slept.append)
+    env = parts.waiting.Waiting(parts.presets.PRESETS["cpu"].workloads["rl"], 0.1)
+    env.reset(seed=3)
+    env.step(env.parse_action("any"))
+    assert slept == [0.1]
+    work = parts.presets.PRESETS["cpu"].workloads["rl"]
+    assert work.tasks * work.group_size >= 64
 
 
 # ---- environments ------------------------------------------------------------------------------------------------
@@ -439,3 +384,4 @@ def test_in_bf16_both_do_the_same_work(parts, small, monkeypatch):
     lockstep = parts.lockstep.measure(small("lockstep", workload="meta"))["iterations"][0]
     assert ours["tokens"] == lockstep["tokens"]
     assert torch.isfinite(torch.tensor(ours["logp_difference"])) and ours["logp_difference"] < 0.1
+    assert ours["logp_limit"] is None
