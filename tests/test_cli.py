@@ -11,7 +11,7 @@ import pytest
 import metarl_agents
 from metarl_agents import config as parts
 from metarl_agents.addresses import ESTIMATOR, RETURN_MODE
-from metarl_agents.cli import coerce, parse_config, run_cli, settings
+from metarl_agents.cli import coerce, parse_config, run_cli, run_settings, settings
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError, EnvironmentContractError, UnknownEnvironmentError
 
@@ -316,3 +316,28 @@ def test_a_machine_without_deepspeed_peft_and_datasets_trains(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip().splitlines()[-1] == "[1, []]"
     assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_a_model_inside_a_run_knows_the_settings_of_its_run(tmp_path):
+    (tmp_path / "config.yaml").write_text("env: kuhn\nmodel_name_or_path: tiny\nmax_turns: 4\nlearning_rate: 1.0\n")
+    for place in (".", "checkpoint-3", "merged", "population/snapshot-2"):
+        assert run_settings(tmp_path / place) == {"env": "kuhn", "max_turns": 4}
+    for place in ("population", "other", "population/snapshot-2/checkpoint-1", "snapshot-2"):
+        assert run_settings(tmp_path / place) == {}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "names"), [("{opponents: [a, c]}", "a c"), ("{opponent: c}", "c"), ("{opponents: c}", "c")]
+)
+def test_opponents_among_keywords_do_not_silently_yield_to_those_of_the_preset(keywords, names):
+    preset = {"env_kwargs": {"opponents": ["a", "b"]}, "opponents": ["a=2", "b"]}
+    with pytest.raises(ConfigError, match=f'the preset\'s `opponents` .a=2 b. would be met: .*`--opponents "{names}"`'):
+        flat("--env_kwargs", keywords, defaults=preset)
+
+
+def test_opponents_among_keywords_may_stand_beside_a_list_that_says_the_same_or_was_given_too():
+    preset = {"env_kwargs": {"opponents": ["a", "b"]}, "opponents": ["a=2", "b"]}
+    assert flat("--env_kwargs", "{opponents: [b, a], rounds: 3}", defaults=preset)["opponents"] == ["a=2", "b"]
+    assert flat("--env_kwargs", "{opponents: [c]}", "--opponents", "c d", defaults=preset)["opponents"] == ["c", "d"]
+    assert flat("--env_kwargs", "{rounds: 3}", defaults=preset)["opponents"] == ["a=2", "b"]
+    assert flat("--env_kwargs", "{opponents: [c]}", defaults={"env_kwargs": {}})["opponents"] is None

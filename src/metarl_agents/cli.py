@@ -180,9 +180,25 @@ def parse_with_extras(
     extras = {name: value for name, value in given.items() if name not in known}
     flags = coerce({name: value for name, value in given.items() if name in known and value is not None})
     weaker = read_yaml(path) if path else _read_defaults(defaults, flags | extras)
-    config = Config.from_flat(coerce(weaker) | flags)
+    weaker = coerce(weaker)
+    _refuse_two_pools(weaker, flags)
+    config = Config.from_flat(weaker | flags)
     config.check()
     return config, extras
+
+
+def _refuse_two_pools(weaker: dict[str, Any], flags: dict[str, Any]) -> None:
+    """Refuse opponents that `--env_kwargs` names where the preset's `opponents`, which win, name others."""
+    keywords, listed = flags.get("env_kwargs") or {}, weaker.get("opponents")
+    named = keywords.get("opponents") or keywords.get("opponent")
+    if "opponents" in flags or not listed or not named:
+        return
+    names = [named] if isinstance(named, str) else [str(name) for name in named]
+    if set(names) != {entry.partition("=")[0] for entry in listed}:
+        raise ConfigError(
+            f"`--env_kwargs` names opponents, but the preset's `opponents` ({' '.join(listed)}) would be met: name "
+            f'yours by `--opponents "{" ".join(names)}"`, in place of these.'
+        )
 
 
 def _read_defaults(defaults: Defaults | None, flags: dict[str, Any]) -> dict[str, Any]:
@@ -207,13 +223,18 @@ TRIAL_SETTINGS = (
 """What a model that was trained in a run expects of its trials."""
 
 
+_ABOVE = {"checkpoint-": 0, "merged": 0, "snapshot-": 1}
+"""Beginning of a model folder's name -> which of the folders above it is the run's."""
+
+
 def run_settings(folder: str | Path) -> dict[str, Any]:
     """Return the `TRIAL_SETTINGS` of the run that made the model in `folder`, or {} where no run did.
 
-    The settings of a `checkpoint-<step>` and of `merged` stand one folder up.
+    The settings of a `checkpoint-<step>` and of `merged` stand one folder up, of `population/snapshot-<step>` two.
     """
-    folder = Path(folder).expanduser()
-    places = [folder, *([folder.absolute().parent] if folder.name.startswith(("checkpoint-", "merged")) else [])]
+    folder = Path(folder).expanduser().absolute()
+    above = next((folder.parents[up : up + 1] for name, up in _ABOVE.items() if folder.name.startswith(name)), ())
+    places = [folder, *above]
     file = next((place / RUN_FILE for place in places if (place / RUN_FILE).is_file()), None)
     values = read_yaml(file) if file else {}
     # A model folder may hold a `config.yaml` that is nobody's run.

@@ -184,7 +184,9 @@ class CreditConfig:
     episode_score: Literal["return", "reward"] = setting("return", "score of an episode: G_0 or its reward sum")
     anchor_scope: Literal["global", "episode"] = setting("global", "GiGPO: compare equal observations across episodes")
     credit_unit: Literal["trial", "row"] = setting("trial", "count each trial once, or each row (as public code)")
-    normalise_by_role: bool = setting(True, "games: compare only trials against the same opponent in the same seat")
+    normalise_by_role: bool = setting(
+        True, "games: compare only trials against the same opponent in the same seat (gigpo, grpo, rloo)"
+    )
     scale_advantages: Literal["none", "batch_std"] = setting("none", "divide by the std over the batch's rows")
     advantage_clip: float | None = setting(None, "bound of |advantage| after scaling; empty = none")
     gae_lambda: float = setting(1.0, "PPO: lambda of generalised advantage estimation")
@@ -212,7 +214,8 @@ class PopulationConfig:
         "ratio", "games: meet opponents by their weights, equally, or by weight times how often the agent fails"
     )
     opponent_grouping: Literal["stationary", "mixed"] = setting(
-        "stationary", "games: one opponent for a whole group, or one for each trial"
+        "stationary",
+        "games: one opponent for a whole group, or one for each trial, which leaves few to compare by role",
     )
 
     def __post_init__(self) -> None:
@@ -223,6 +226,13 @@ class PopulationConfig:
     def is_on(self) -> bool:
         """Whether the run has a population of its own."""
         return self.opponents is not None or self.snapshot_every > 0
+
+    @property
+    def seats_models(self) -> bool:
+        """Whether models sit opposite: snapshots of the policy, or those that `opponents` names."""
+        listed = self.opponents or ()
+        named = any(entry.startswith("model:") or entry.partition("=")[0] == "self" for entry in listed)
+        return named or self.snapshot_every > 0
 
 
 @dataclass
@@ -345,10 +355,10 @@ class Config:
             raise ConfigError("`merge_and_save` merges adapters into their base: add `--use_peft`, or drop it.")
         if self.model.lora_dropout and not self.model.use_peft:
             raise ConfigError("`lora_dropout` has no effect without adapters: add `--use_peft`, or drop it.")
-        if self.population.is_on and trial.env_workers:
+        if self.population.seats_models and trial.env_workers:
             raise ConfigError(
-                f"`env_workers` is {trial.env_workers}, but a population's models answer in the training process: set "
-                "`--env_workers 0`, or leave out `--opponents` and `--snapshot_every`."
+                f"`env_workers` is {trial.env_workers}, but models that sit opposite answer in the agent's process: "
+                "set `--env_workers 0`, or leave out `--snapshot_every` and the models among `--opponents`."
             )
         # Last, because whether an estimator compares is written at the function, whose import takes seconds.
         if trial.group_size < 2 and has_mark(load(credit.advantages, ESTIMATOR), "compares_trials"):

@@ -67,3 +67,9 @@ def test_the_setting_decides():
 def test_where_all_roles_are_equal_the_switch_changes_nothing(name):
     trials = [make_trial([reward], [reward + 1.0]) for reward in (1.0, 4.0, 2.0)]
     assert torch.equal(ADVANTAGES[name](tabulate(trials)), ADVANTAGES[name](tabulate(trials, by_role=False)))
+
+
+def test_reinforce_compares_no_trials_so_that_roles_are_nothing_to_it():
+    # Its baseline is one running mean over all roles, as the help of `normalise_by_role` says.
+    apart, together = (ADVANTAGES["reinforce"](tabulate(seats(10.0), by_role=on), baseline=2.0) for on in (True, False))
+    assert torch.equal(apart, together) and apart.tolist() == [9.0, 11.0, 0.0, 4.0]

@@ -15,6 +15,7 @@ from metarl_agents.envs.factory import environment_factory
 from metarl_agents.evaluation.game_values import role_frames
 from metarl_agents.evaluation.games import exam_opponents, exam_settings
 from metarl_agents.rollout.runner import TrialRunner
+from metarl_agents.training.populating import meet_listed
 from metarl_agents.types import Response
 
 ROOT = Path(__file__).parents[2]
@@ -70,10 +71,10 @@ def test_the_training_commands_are_understood(command, space):
     words = shlex.split(command)
     assert words[:3] == ["accelerate", "launch", "recipes/train_kuhn.py"]
     config = parse_config(words[3:], defaults=ROOT / "recipes/configs/kuhn/tiny.yaml")
-    env = environment_factory(config.trial)()
+    env = meet_listed(config, environment_factory(config.trial))()
     own = {opponent.name for opponent in env.seating.opponents}
     for entry in config.population.opponents or ():
-        assert entry.split("=")[0] in own | {"self", "model:runs/old_run"}
+        assert entry.split("=")[0] in own | {"self"} or entry.startswith("model:runs/old_run")
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if "evaluate.py" in line])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from metarl_agents.cli import TRIAL_SETTINGS
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.agents import AGENTS, agent_label
 from metarl_agents.evaluation.results import EvaluationResult
@@ -85,10 +86,42 @@ def test_a_runs_trial_settings_are_defaults_and_flags_win(recipe, tmp_path):
     assert chosen(recipe, "--model_name_or_path", tmp_path, "--agent", "reflexion").trial.memory == "reflection"
 
 
-def test_the_tiny_model_is_measured_as_its_preset_trains_it(recipe):
+PRESETS = sorted((RECIPE.parent / "configs").glob("*/tiny.yaml"))
+
+
+@pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.parent.name)
+def test_the_tiny_model_is_measured_as_its_preset_trains_it_in_every_environment(recipe, file):
+    preset = yaml.safe_load(file.read_text(encoding="utf-8"))
+    flat = chosen(recipe, "--env", file.parent.name).flat()
+    brought = {name: preset[name] for name in TRIAL_SETTINGS if name in preset}
+    assert {name: flat[name] for name in brought} == brought and "max_new_tokens_per_turn" in brought
+    assert flat["env_kwargs"] == preset.get("env_kwargs", {})
+
+
+def test_the_tiny_model_plays_minesweeper_by_default_and_briefly_where_there_is_no_preset(recipe):
     trial = chosen(recipe).trial
     assert (trial.env, trial.wording, trial.env_kwargs) == ("minesweeper", "compact", {"size": 4, "mines": 4})
-    assert chosen(recipe, "--env", "two_doors").trial.env_kwargs == {}
+    unknown = chosen(recipe, "--env", "my_package.my_env:MyEnv")
+    assert (unknown.trial.wording, unknown.sampling.max_new_tokens_per_turn) == ("compact", 24)
+    assert chosen(recipe, "--model_name_or_path", "Qwen/Qwen3-4B", "--env", "kuhn").trial.wording == "paper"
+
+
+def test_the_shipped_model_of_a_game_is_measured_at_once(run, tmp_path, capsys):
+    flags = ["--env", "kuhn", "--eval_tasks", "4", "--eval_samples", "0", "--output", tmp_path / "result.json"]
+    assert run(*flags) == 0
+    printed = capsys.readouterr()
+    assert "Teaching" not in printed.err and "all games" in printed.out
+    assert EvaluationResult.from_json(tmp_path / "result.json").max_turns == 4
+
+
+def test_it_says_so_where_the_tiny_model_has_to_be_taught_first(run, monkeypatch, capsys):
+    def taught(config, make_env):
+        raise ConfigError("stopped here")
+
+    monkeypatch.setattr("metarl_agents.training.setup.build_policy", taught)
+    with pytest.raises(ConfigError, match="stopped here"):
+        run(*QUICK)
+    assert capsys.readouterr().err.startswith("Teaching the tiny model")
 
 
 def test_a_wrong_command_is_refused_before_any_model_is_loaded(run):

@@ -1,6 +1,7 @@
 """The games' recipes: their presets fit, remembering pays in them, prompts are short, a step learns."""
 
 import random
+from collections import Counter
 
 import pytest
 from recipe_helpers import call, recipe, scripted_trial, settings, takes_a_step
@@ -14,6 +15,7 @@ from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
 from metarl_agents.rollout.tasks import evaluation_seeds
 from metarl_agents.training.demonstrations import pages_and_answers, scripted_player
+from metarl_agents.training.population import Population
 from metarl_agents.training.warm_start import WarmStartPreset
 
 GAMES = ("matrix_game", "kuhn", "tictactoe")
@@ -36,7 +38,8 @@ def test_every_preset_is_made_of_known_settings_and_plays_all_its_episodes(env, 
     assert config.trial.env == env and config.trial.num_episodes == 3 and config.trial.stop_on_success is False
     world = environment_factory(config.trial)()
     roles = {world.seating.of(seed) for seed in evaluation_seeds("validation", config.run.eval_validation_tasks)}
-    assert len(roles) == 2 * len(world.seating.opponents), "validation meets everybody in both seats"
+    seats, opponents = world.seating.seats, world.seating.opponents
+    assert len(roles) == len(seats) * len(opponents), "validation meets everybody in every seat that is dealt"
 
 
 @pytest.mark.parametrize("env", ["kuhn", "tictactoe"])
@@ -50,6 +53,31 @@ def test_the_language_model_presets_are_the_published_settings(env):
     }[env]
     found = settings(env, "qwen3_4b")
     assert {name: found.get(name) for name in published} == published
+
+
+@pytest.mark.parametrize(
+    ("env", "preset"),
+    [("tictactoe", "tiny"), ("tictactoe", "qwen3_4b"), ("kuhn", "qwen3_4b"), ("matrix_game", "qwen3_4b")],
+)
+def test_presets_with_a_list_deal_the_environments_whole_pool_evenly_so_that_seats_are_balanced_in_every_step(
+    env, preset
+):
+    config = Config.from_flat(settings(env, preset))
+    world = environment_factory(config.trial)()
+    pool = {opponent.name: share for opponent, share in zip(world.seating.opponents, world.seating.shares, strict=True)}
+    assert config.population.is_on and (preset == "tiny" or config.population.snapshot_every == 25)
+    sizes = {"seed": 0, "group_size": config.trial.group_size, "seat_model": None}
+    population = Population(config.population, world, **sizes)
+    assert dict(zip([m.name for m in population.members], population.probabilities(), strict=True)) == pytest.approx(
+        pool
+    )
+    groups, met = config.trial.tasks_per_step, Counter()
+    for step in range(24):
+        dealt = [group[0] for group in population.deal(step, groups)]
+        taken = Counter(seat for _, seat in dealt)
+        assert set(taken.values()) == {groups / len(world.seating.seats)} and set(taken) == set(world.seating.seats)
+        met.update(name for name, _ in dealt)
+    assert all(abs(met[name] - 24 * groups * share) <= 24 for name, share in pool.items()) and set(met) == set(pool)
 
 
 @pytest.mark.parametrize("env", ["matrix_game", "kuhn"])
@@ -98,7 +126,7 @@ def test_the_tiny_presets_speak_briefly_so_that_a_cpu_can_follow(env):
 def test_the_warm_start_teaches_the_recipes_own_kind_of_game_to_a_small_model(env):
     preset, recipe = WarmStartPreset.from_mapping(settings(env, "warm_start_tiny")), tiny(env).trial
     assert (preset.env, preset.wording, preset.num_episodes) == (env, recipe.wording, recipe.num_episodes)
-    assert preset.max_turns >= recipe.max_turns and sum(steps for steps, _ in preset.stages) <= 2000
+    assert preset.max_turns >= recipe.max_turns and sum(steps for steps, _ in preset.stages) <= 3000
     scripted_player(preset.worlds(0)[0](), preset.player)
     rules = {environment_factory(preset.worlds(kind)[1])().game for kind in range(len(preset.tasks))}
     assert environment_factory(recipe)().game in rules

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from metarl_agents.tracking.metrics import combine, finish, group_statistics, summarize
+from metarl_agents.tracking.metrics import combine, count_seats, finish, group_statistics, summarize
 from metarl_agents.types import Episode, Outcome, Phase, Response, Trial, Turn
 
 
@@ -95,3 +95,29 @@ def test_every_process_has_the_same_keys_in_the_same_order():
     assert list(summarize([], num_episodes=3)) == list(summarize([trial([LOSS, WIN])], num_episodes=3))
     assert list(group_statistics([])) == list(group_statistics([trial([WIN])]))
     assert finish(summarize([], num_episodes=3)) == {"num_episodes": 0.0, "num_tokens": 0.0}
+
+
+def game(seat, outcomes, reward=0.0, error=None):
+    """A trial of a game, with the agent in a seat."""
+    played = trial(outcomes, reward=reward, error=error)
+    played.opponent, played.seat = "somebody", seat
+    return played
+
+
+def test_games_are_told_by_the_agents_seat_from_first_episodes_alone():
+    found = metrics(
+        [game(0, [WIN], 3.0), game(0, [LOSS, WIN], 1.0), game(1, [LOSS, LOSS], -1.0), game(1, [WIN], error="x")]
+    )
+    assert (found["seat_0/success"], found["seat_1/success"]) == (0.5, 0.0)
+    assert (found["seat_0/reward"], found["seat_1/reward"]) == (2.0, -1.0)
+
+
+def test_outside_games_there_are_no_seats():
+    assert not any(name.startswith("seat_") for name in summarize([trial([WIN])], num_episodes=1))
+    assert count_seats([trial([WIN])]) == count_seats([]) == 0 and count_seats([game(0, [WIN])]) == 1
+
+
+def test_every_process_has_the_same_keys_in_whatever_seats_its_own_trials_were():
+    keys = [list(summarize(part, num_episodes=1, seats=2)) for part in ([], [game(0, [WIN])], [game(1, [LOSS])])]
+    assert keys[0] == keys[1] == keys[2] and "seat_1/success" in keys[0]
+    assert "seat_1/success" not in finish(summarize([game(0, [WIN])], num_episodes=1, seats=2))

@@ -287,3 +287,42 @@ def test_adapters_and_merged_weights_each_have_a_card_and_peft_replaces_none(tmp
     train_doors(run, policy=again, max_steps=3, resume_from_checkpoint="latest", **lora)
     assert (run / CARD_FILE).read_text() == (run / "merged" / CARD_FILE).read_text() == "mine"
     assert is_unedited(run / "README.new.md") and is_unedited(run / "merged" / "README.new.md")
+
+
+def games_of(opponent):
+    """Statistics of a game as `examine_games` leaves them."""
+    shares = {"won": 0.25, "drawn": 0.0, "lost": 0.75, "unfinished": 0.0}
+    episode = {"n": 4, **shares, "payoff": (-0.5, -1.0, 0.0), "exploited": (0.125, 0.0, 0.25)}
+    parts = [(None, None), (None, 1), (opponent, 1)]
+    return {
+        "players": ["first", "second"],
+        "rows": [],
+        "exact": [{"opponent": opponent, "seat": 1, "floor": -1.0, "ceiling": 3.0}],
+        "unframed": [],
+        "least": [],
+        "summary": [{"opponent": name, "seat": seat, "n": 4, "episodes": [episode]} for name, seat in parts],
+    }
+
+
+def test_the_card_of_a_game_tells_payoffs_and_ratings_and_foreign_names_stay_text(tmp_path):
+    run = run_in(tmp_path / "run", model_name_or_path="Qwen/Qwen3-4B")
+    name = "a|b <i>*x*</i>"
+    result(7, meta={"games": games_of(name)}).to_json(run.output_dir / "eval" / "after.json")
+    (run.output_dir / "population").mkdir()
+    rated = {"name": name, "rating": 1234.4, "low": 1100.0, "high": 1300.0, "games": 9.0}
+    (run.output_dir / "population" / "ratings.json").write_text(json.dumps({"step": 7, "ratings": [rated]}))
+    _, tokens = parsed(card_of(run))
+    text = shown(tokens)
+    assert text.count(name) == 2 and "second seat, against" in text
+    assert "-0.500 [-1.000, +0.000]" in text and "12.5 [0.0, 25.0]" in text
+    assert "1234 [1100, 1300] 9" in text
+    assert not [child for token in tokens for child in token.children or () if child.type == "html_inline"]
+
+
+@pytest.mark.parametrize("damaged", ["{", "{}", '{"ratings": [{"name": "x"}]}'])
+def test_a_card_survives_damaged_ratings_and_games_that_were_never_summed_up(tmp_path, damaged):
+    run = run_in(tmp_path / "run", model_name_or_path="Qwen/Qwen3-4B")
+    result(7, meta={"games": {"players": ["a", "b"], "rows": []}}).to_json(run.output_dir / "eval" / "after.json")
+    (run.output_dir / "population").mkdir()
+    (run.output_dir / "population" / "ratings.json").write_text(damaged)
+    assert "after training" in card_of(run) and "What was won" not in card_of(run)

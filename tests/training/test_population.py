@@ -269,12 +269,12 @@ def test_a_run_leaves_ratings_in_its_folder_its_curves_and_its_report(straight):
     train = metrics_of(straight.output_dir)
     assert train[1]["population/size"] == 2 and train[4]["population/failure_rate"] == 0
     assert train[1]["population/batch_size"] > 1
-    shown = report(straight, small_config(**SELF_PLAY))
+    shown = report(straight)
     assert "Elo" in shown and "snapshot-2" in shown
 
 
 def test_a_run_without_a_population_reports_no_ratings(tmp_path):
-    assert "Elo" not in report(TrainResult(tmp_path, None, None, False, 0), small_config())
+    assert "Elo" not in report(TrainResult(tmp_path, None, None, False, 0))
 
 
 def test_three_steps_and_one_more_equal_four_in_one_go(tmp_path, straight):

@@ -26,7 +26,7 @@ TOTAL_METRICS = frozenset({"num_tokens", "num_episodes", "advantages/lone_trials
 _SAME_REWARD = 1e-6
 
 
-def summarize(trials: Sequence[Trial], *, num_episodes: int) -> Sums:
+def summarize(trials: Sequence[Trial], *, num_episodes: int, seats: int | None = None) -> Sums:
     """Sum up trials.
 
     | name | mean over | of |
@@ -39,12 +39,14 @@ def summarize(trials: Sequence[Trial], *, num_episodes: int) -> Sums:
     | `completions/mean_length`, `max_length`, `clipped_ratio` | turns | response tokens; cut by the length limit |
     | `prompt/shortened_ratio` | turns | history was dropped so that the prompt fits |
     | `reflection/length`, `empty_ratio` | reflections | response tokens; no usable remark |
+    | `seat_{k}/success`, `seat_{k}/reward`, k = 0.. | first episodes of games with the agent in seat k | won; reward |
     | `env/failure_rate` | all trials | crashed |
     | `num_tokens`, `num_episodes` | (totals) | prompt and response tokens; episodes played |
 
     Args:
         trials: any number of trials, none included.
         num_episodes: N, the largest number of episodes of a trial.
+        seats: of the game, the largest number over all processes; default: `count_seats` of these trials.
 
     Returns:
         (sum, count) for each name, with count 0 where there was nothing to look at.
@@ -57,8 +59,14 @@ def summarize(trials: Sequence[Trial], *, num_episodes: int) -> Sums:
         **_play(episodes),
         **_text(turns),
         **_reflections([episode.reflection for episode in episodes if episode.reflection is not None]),
+        **_seats(whole, count_seats(trials) if seats is None else seats),
         "env/failure_rate": _mean(trial.crashed for trial in trials),
     }
+
+
+def count_seats(trials: Sequence[Trial]) -> int:
+    """Return how many seats the agent may have had, as far as these trials show; 0 outside games."""
+    return max((trial.seat + 1 for trial in trials if trial.opponent is not None), default=0)
 
 
 def group_statistics(trials: Sequence[Trial]) -> Sums:
@@ -109,6 +117,16 @@ def _success(trials: Sequence[Trial], num_episodes: int) -> Sums:
     sums = {f"pass@{k}": _mean(trial.pass_at(k) for trial in trials) for k in range(1, num_episodes + 1)}
     for n in range(num_episodes):
         sums[f"episode_{n}/success"] = _mean(t.episodes[n].success for t in trials if len(t.episodes) > n)
+    return sums
+
+
+def _seats(trials: Sequence[Trial], seats: int) -> Sums:
+    """How first episodes of games go, which neither side begins with a memory of the other, by the agent's seat."""
+    sums: Sums = {}
+    for seat in range(seats):
+        firsts = [t.episodes[0] for t in trials if t.opponent is not None and t.seat == seat and t.episodes]
+        sums[f"seat_{seat}/success"] = _mean(episode.success for episode in firsts)
+        sums[f"seat_{seat}/reward"] = _mean(episode.reward for episode in firsts)
     return sums
 
 

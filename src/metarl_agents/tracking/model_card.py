@@ -66,7 +66,7 @@ class CardFacts:
     """Prompt and response tokens of training."""
     num_processes: int = 1
     results: str = ""
-    """The table of pass@k as Markdown, escaped; empty where nothing was measured."""
+    """The tables of pass@k, of games and of ratings as Markdown, escaped; empty where nothing was measured."""
     notes: tuple[str, ...] = ()
     """Sentences about which weights these are, plain text."""
     versions: dict[str, str] = field(default_factory=dict)

@@ -16,11 +16,15 @@ from metarl_agents.envs.factory import in_process, opened, tiny_model_name
 from metarl_agents.envs.guard import call_guarded
 from metarl_agents.envs.registry import make
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.games import format_games
+from metarl_agents.evaluation.layout import lay_out
 from metarl_agents.evaluation.results import EvaluationResult, format_table
 from metarl_agents.policy.gguf import SMOLLM2, locate_gguf
 from metarl_agents.policy.loading import TINY, needs_warm_start, shipped_folder, shipped_tiny_models
 from metarl_agents.tracking.markdown import escape
 from metarl_agents.tracking.model_card import CARD_FILE, CardFacts, render_card, write_card
+from metarl_agents.training.population import AGENT
+from metarl_agents.training.snapshots import read_ratings
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
@@ -79,13 +83,41 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
 
 
 def _results(run: Run, examined: dict[str, EvaluationResult]) -> str:
-    """Return the table before and after; an `after` of other weights than these is left out."""
+    """Return the table before and after, and what was won from whom; an `after` of other weights is left out."""
+    told = {name: result for name, result in examined.items() if name == "before" or result.step == run.progress.step}
+    rows = [_escaped(result, f"{name} training") for name, result in told.items()]
+    parts = [format_table(rows, markdown=True)] if rows else []
+    games = told["after"].meta.get("games") if "after" in told else None
+    if games and "summary" in games:
+        parts += ["What was won from whom, after training:", format_games(_escaped_games(games), markdown=True)]
+    return "\n\n".join(parts + _ratings(run))
+
+
+def _ratings(run: Run) -> list[str]:
+    """Return the table of Elo ratings with what must be known to read it, or nothing where nobody was rated."""
+    try:
+        ratings = read_ratings(run.output_dir)
+    except (OSError, ValueError, KeyError, TypeError):  # a damaged file is no reason to lose the card
+        return []
     rows = [
-        _escaped(result, f"{name} training")
-        for name, result in examined.items()
-        if name == "before" or result.step == run.progress.step
+        [escape(name, bars=False), f"{rating:.0f}", f"[{low:.0f}, {high:.0f}]", f"{games:.0f}"]
+        for name, rating, low, high, games in ratings
     ]
-    return format_table(rows, markdown=True) if rows else ""
+    table = lay_out(["player", "Elo", "95 %", "games"], rows, markdown=True)
+    return [f"Ratings from the games of training; `{AGENT}` is the model as it last was rated:", table] if rows else []
+
+
+def _escaped_games(games: dict[str, Any]) -> dict[str, Any]:
+    """Return the statistics of games with the names of players and opponents as Markdown text."""
+
+    def escaped(value: Any) -> Any:
+        return escape(value, bars=False) if isinstance(value, str) else value
+
+    parts = {
+        part: [{key: escaped(value) for key, value in row.items()} for row in games.get(part, ())]
+        for part in ("summary", "exact", "unframed")
+    }
+    return {**games, **parts, "players": [escaped(player) for player in games["players"]]}
 
 
 def _read(run: Run, name: str) -> EvaluationResult | None:

@@ -99,10 +99,12 @@ def assign_credit(
     scaled = scale_and_clip(advantages, scale=config.scale_advantages, clip=config.advantage_clip, std=std)
     signal = group_sum((advantages != 0).double(), table.group) > 0 if len(table) else torch.zeros(0, dtype=torch.bool)
     rows, anchors, singletons = anchor_counts(table)
+    alone = count_lone_trials(table)
     stats: Stats = {
         "gigpo/mean_group_size": (rows, anchors),
         "gigpo/singleton_frac": (singletons, rows),
-        "advantages/lone_trials": (count_lone_trials(table), 1),
+        "advantages/lone_trials": (alone, 1),
+        "advantages/lone_frac": (alone, len(batch_scores(table))),
         "advantages/std": (std, 1),
     }
     return Credit(table, scaled, signal, stats)

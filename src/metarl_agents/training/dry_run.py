@@ -17,6 +17,7 @@ from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
 from metarl_agents.rollout.tasks import load_task_list
 from metarl_agents.training.credit import check_functions
+from metarl_agents.training.populating import check_population, meet_listed
 from metarl_agents.training.setup import build_policy, fit_context
 from metarl_agents.training.warm_start import untaught_tiny_policy
 from metarl_agents.types import Response
@@ -46,12 +47,14 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
         make_env: builds one environment.
 
     Raises:
-        ConfigError: a setting is wrong, or the model cannot be loaded.
+        ConfigError: a setting is wrong, or the model or an opponent cannot be loaded.
     """
     import yaml
 
     check_functions(config.credit)
     task_lists = load_task_list(config.trial.tasks)
+    make_env = meet_listed(config, make_env)
+    check_population(config, make_env)
     # A warm start takes minutes and changes no prompt, so a dry run leaves it out.
     with opened(make_env) as env:
         untaught = needs_warm_start(config.model, tiny_model_name(env))

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from metarl_agents.tracking import finish, group_statistics, summarize, trial_record
-from metarl_agents.tracking.metrics import MAX_METRICS
+from metarl_agents.tracking.metrics import MAX_METRICS, count_seats
 from metarl_agents.training.loss import Stats
 from metarl_agents.types import Trial
+
+_MANY_ALONE = 0.25
+"""Beyond this share of lone trials the user is told."""
 
 if TYPE_CHECKING:
     from metarl_agents.training.credit import Credit
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
 def log_step(run: Run, trials: list[Trial], credit: Credit, stats: Stats, seconds: dict[str, float]) -> None:
     """Reduce, log and keep what a step showed; `run.progress.step` counts it already."""
     config, progress = run.config, run.progress
-    sums = summarize(trials, num_episodes=config.trial.num_episodes) | group_statistics(trials)
+    seats = int(run.max_over_ranks(torch.tensor(float(count_seats(trials)))))
+    sums = summarize(trials, num_episodes=config.trial.num_episodes, seats=seats) | group_statistics(trials)
     metrics = finish(reduce_stats(run, sums | _complete(stats, run)))
     progress.num_tokens += int(metrics.get("num_tokens", 0))
     progress.num_episodes += int(metrics.get("num_episodes", 0))
@@ -60,7 +64,8 @@ def _speed(run: Run, metrics: dict[str, float], seconds: dict[str, float]) -> di
     return {
         "learning_rate": run.schedule.get_last_lr()[0],
         "time/generate": seconds["generate"],
-        "time/env": seconds["env"],
+        # While games wait for a model in the opponent's seat, it is that model's time and not the environments'.
+        "time/env": max(0.0, seconds["env"] - metrics.get("time/opponents", 0.0)),
         "time/train": seconds["train"],
         "step_time": sum(seconds.values()),
         "tokens_per_second/generate": tokens / max(seconds["generate"], 1e-9),
@@ -93,6 +98,15 @@ def _explain(run: Run, metrics: dict[str, float]) -> None:
             f"Step {run.progress.step}: a model in the opponent's seat could not answer in "
             f"{metrics['population/failure_rate']:.1%} of trials; their groups are left out "
             "(`population/failure_rate`; the errors stand in trajectories/*.jsonl)."
+        )
+    is_split = run.config.population.opponent_grouping == "mixed" and run.config.credit.normalise_by_role
+    alone = metrics.get("advantages/lone_frac", 0)
+    if run.population is not None and is_split and alone > _MANY_ALONE and "alone" not in said:
+        said.add("alone")
+        run.logger.message(
+            f"Step {run.progress.step}: {alone:.0%} of what trials did had nothing to be compared with "
+            "(`advantages/lone_frac`): `opponent_grouping: mixed` gives the trials of a group different opponents, and "
+            "`normalise_by_role` compares only those that met the same one. Larger groups help, or `stationary`."
         )
 
 

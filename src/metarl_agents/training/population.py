@@ -9,7 +9,9 @@ nothing but the agent's play. Read first: `Population.deal`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -22,13 +24,15 @@ from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.games import GameEnvironment, Opponent
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.evaluation.ratings import Rating, Record, elo_ratings
-from metarl_agents.rollout.opponent_lists import SELF, read_listed
+from metarl_agents.rollout.opponent_lists import MODEL, SELF, Listed, read_listed
 from metarl_agents.rollout.opponents import OpponentFailure, SeatedEnvironments
 from metarl_agents.rollout.tasks import mix
 from metarl_agents.training.credit import drop_crashed_groups
 from metarl_agents.types import Episode, Outcome, Trial
 
 AGENT = "agent"
+_RESERVED = re.compile(rf"{AGENT}( \d+)?|snapshot-\d+")
+"""Names that a run gives itself: the agent in ratings, and its snapshots."""
 _STREAM = 0x9091
 """Part of the seed of every deal: a stream of its own."""
 _MEMORY = 0.9
@@ -43,6 +47,7 @@ class Member:
     """One opponent of the pool."""
 
     name: str
+    """Unlike all others': results, ratings and metrics go by it."""
     weight: float
     source: str | None = None
     """A model's hub name or folder; None for opponents of the environment and for snapshots."""
@@ -272,25 +277,44 @@ def _first_members(listed: list[str] | None, shares: dict[str, float]) -> tuple[
         shares: {name: share} of the environment's own.
     """
     if listed is None:
-        return [Member(name, share * len(shares)) for name, share in shares.items()], None
+        return [_scripted(name, share * len(shares), shares) for name, share in shares.items()], None
+    entries = [read_listed(entry) for entry in listed]
+    names = iter(_model_names([entry for entry in entries if entry.source is not None], shares))
     members, own_weight = [], None
-    for entry in listed:
-        name, weight, source = read_listed(entry)
+    for name, weight, source in entries:
         if name == SELF and source is None:
             own_weight = weight
         elif source is not None:
-            members.append(Member(name, weight, source=source))
-        elif name in shares:
-            members.append(Member(name, weight))
+            members.append(Member(next(names), weight, source=source))
         else:
-            raise ConfigError(
-                f'`opponents` names "{name}", but the environment has {", ".join(shares)}. Name one of these, '
-                "`model:<folder or hub name>` or `self`; `--env_kwargs '{opponents: [...]}'` gives it others."
-            )
-    names = [member.name for member in members]
-    if len(set(names)) < len(names) or (own_weight is None and not names):
+            members.append(_scripted(name, weight, shares))
+    if len({member.name for member in members}) < len(members) or (own_weight is None and not members):
         raise ConfigError(f"`opponents` is {listed}, but must name at least one opponent, and none twice.")
     return members, own_weight
+
+
+def _scripted(name: str, weight: float, shares: dict[str, float]) -> Member:
+    """Return a member that the environment seats, under the name that it has there."""
+    if name not in shares:
+        raise ConfigError(
+            f'`opponents` names "{name}", but the environment has {", ".join(shares)}: name one of these, '
+            f"`{MODEL}<folder or hub name>` or `{SELF}`."
+        )
+    if _RESERVED.fullmatch(name):
+        raise ConfigError(
+            f'an opponent of the environment is called "{name}", as a run calls its own agent or a snapshot of it: '
+            "give it another name."
+        )
+    return Member(name, weight)
+
+
+def _model_names(models: Sequence[Listed], taken: Collection[str]) -> list[str]:
+    """Return a name for each model: the last part of its address; where somebody else may be called so, all of it."""
+    alike = Counter(model.name for model in models)
+    return [
+        f"{MODEL}{source}" if alike[name] > 1 or name in taken or _RESERVED.fullmatch(name) else name
+        for name, _, source in models
+    ]
 
 
 def _result(episodes: Sequence[Episode]) -> int:

@@ -7,7 +7,7 @@ import sys
 from metarl_agents.cli import is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
-from metarl_agents.evaluation.games import examine_games, format_games
+from metarl_agents.evaluation.games import format_games
 from metarl_agents.evaluation.ratings import format_ratings
 from metarl_agents.evaluation.results import format_table
 from metarl_agents.training.snapshots import read_ratings
@@ -27,15 +27,15 @@ def run_and_report(config: Config) -> int:
     if result.interrupted:
         return 130
     if is_main_process():
-        sys.stdout.write(report(result, config))
+        sys.stdout.write(report(result))
     return 0
 
 
-def report(result: TrainResult, config: Config) -> str:
+def report(result: TrainResult) -> str:
     """Return the pass@k table, of games what the trained model takes from each opponent, and where things are."""
     rows = [row for row in (result.before, result.after) if row is not None]
-    examined = examine_games(result.after, config.trial) if result.after is not None else None
-    games = f"After training:\n\n{format_games(examined)}\n\n" if examined is not None else ""
+    examined = result.after.meta.get("games", {}) if result.after is not None else {}
+    games = f"After training:\n\n{format_games(examined)}\n\n" if "summary" in examined else ""
     ratings = read_ratings(result.output_dir)
     opponents = f"{format_ratings(ratings)}\n\n" if ratings else ""
     return (

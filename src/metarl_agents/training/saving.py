@@ -102,7 +102,14 @@ def describe_run_folder(run: Run) -> None:
     if not run.accelerator.is_main_process:
         return
     values = run.config.flat()
-    facts = {"seed": run.config.run.seed, "versions": versions(), "device": str(run.device)}
+    facts = {
+        "seed": run.config.run.seed,
+        "versions": versions(),
+        "device": str(run.device),
+        # Set by the launcher and so in no setting, although they decide draws and sums.
+        "num_processes": run.accelerator.num_processes,
+        "mixed_precision": run.accelerator.mixed_precision,
+    }
     try:
         (run.output_dir / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
         (run.output_dir / "versions.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

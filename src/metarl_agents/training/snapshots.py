@@ -1,37 +1,29 @@
-"""Snapshots of the policy on disk, and the models of a population brought to life from them.
+"""Snapshots of the policy on disk, and a run's population with them.
 
 A snapshot is a model folder `population/snapshot-<step>` in the run's folder. It is deleted when neither the pool nor
-any checkpoint that could be resumed from knows it. What does not live here: who is in the pool (`population.py`).
+any checkpoint that could be resumed from knows it. What does not live here: who is in the pool (`population.py`),
+and what the settings say of it (`populating.py`).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from metarl_agents.config import Config
-from metarl_agents.envs.factory import opened, tiny_model_name
-from metarl_agents.envs.games import GameEnvironment
-from metarl_agents.envs.guard import can_interrupt
-from metarl_agents.errors import CheckpointError, ConfigError
+from metarl_agents.errors import CheckpointError
 from metarl_agents.evaluation.ratings import Rating
-from metarl_agents.policy.policy import Policy
-from metarl_agents.policy.sampling import Sampling
-from metarl_agents.rollout.opponent_lists import load_opponent
-from metarl_agents.rollout.opponents import ModelOpponent
 from metarl_agents.training.checkpoint import list_checkpoints, read_progress, write_atomically
-from metarl_agents.training.population import Member, Population, snapshot_name
+from metarl_agents.training.populating import FOLDER, build_population, load_listed, model_seater
+from metarl_agents.training.population import Population, snapshot_name
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
 
-FOLDER = "population"
 RATINGS_FILE = "ratings.json"
 
 
@@ -45,31 +37,16 @@ def open_population(run: Run, resume: Path | None) -> Population | None:
     config = run.config
     if not config.population.is_on:
         return None
-    if config.trial.env_timeout_s and not can_interrupt():
-        raise ConfigError(
-            "a population's games play in the training process, where a time limit works in the main thread only: set "
-            "`--env_timeout_s none`, or train in the main thread."
-        )
-    with opened(run.make_env) as env:
-        if not isinstance(env, GameEnvironment):
-            raise ConfigError(
-                f"`opponents` and `snapshot_every` are for games, but {config.trial.env} is none (metarl_agents.envs."
-                "games.GameEnvironment): leave them out."
-            )
-        population = Population(
-            config.population,
-            env,
-            seed=config.run.seed,
-            group_size=config.trial.group_size,
-            seat_model=_model_seater(run, tiny_model_name(env)),
-        )
+    narrow = run.sharding.compute_dtype is torch.bfloat16
+    dtype = "bfloat16" if narrow else config.model.dtype
+    population = build_population(
+        config, run.make_env, partial(model_seater, config, run.output_dir, dtype, run.device)
+    )
     state = run.progress.population
     if state:
         population.load_state(state)
         _bring_snapshots(run, population, resume)
-    for member in population.members:
-        if member.source is not None:
-            population.opponent(member.name).policy  # noqa: B018 - a wrong name fails here and not in a rollout
+    load_listed(population)
     run.population = population
     if not state and population.starts_with_self:
         take_snapshot(run)
@@ -129,28 +106,6 @@ def _rate(run: Run, population: Population) -> None:
         metrics |= {f"rating/{rating.name}": rating.rating}
         metrics |= {f"rating_low/{rating.name}": rating.low, f"rating_high/{rating.name}": rating.high}
     run.logger.log(run.progress.step, metrics, prefix="population")
-
-
-def _model_seater(run: Run, tiny_name: str | None) -> Callable[[Member], ModelOpponent]:
-    """Return what builds the opponent of a member that is a model; its weights are loaded when it is first asked."""
-    config, device = run.config, run.device
-    sampling, limit = Sampling.for_evaluation(config), config.sampling.max_prompt_tokens
-    narrow = run.sharding.compute_dtype is torch.bfloat16
-    dtype = "bfloat16" if narrow else config.model.dtype
-
-    def seat(member: Member) -> ModelOpponent:
-        source = member.source or str(run.output_dir / FOLDER / member.name)
-        return ModelOpponent(
-            member.name, lambda: _load(config, source, dtype, tiny_name, device), sampling, max_prompt_tokens=limit
-        )
-
-    return seat
-
-
-def _load(config: Config, source: str, dtype: Any, tiny_name: str | None, device: torch.device) -> Policy:
-    """Load a model that nobody trains; no random stream moves."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        return load_opponent(replace(config.model, dtype=dtype), source, tiny_name, device)
 
 
 def _bring_snapshots(run: Run, population: Population, resume: Path | None) -> None:

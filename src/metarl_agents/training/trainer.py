@@ -15,6 +15,7 @@ from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
 from metarl_agents.evaluation.evaluate import evaluate
+from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.adapters import check_lora_targets
 from metarl_agents.policy.loading import check_model_name
@@ -27,6 +28,7 @@ from metarl_agents.training.batch import TrialBatch, collate
 from metarl_agents.training.credit import Credit, assign_credit, check_functions, drop_crashed_groups, tabulate
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
+from metarl_agents.training.populating import meet_listed
 from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint, save_model_card
 from metarl_agents.training.setup import Run, build_run
 from metarl_agents.training.snapshots import tend_population
@@ -81,6 +83,7 @@ def train(
         make_env = environment_factory(config.trial)
     elif "env" not in settings:
         config.trial.env = address_of(make_env)
+    make_env = meet_listed(config, make_env)
     accelerator = start_processes(config.run.collective_timeout_s)
     output_dir, resume = agree_on_output_dir(config, accelerator)
     run = build_run(config, make_env, policy, output_dir, resume, accelerator)
@@ -169,14 +172,31 @@ def _evaluate(run: Run, name: str) -> EvaluationResult | None:
     """Measure the policy on the fixed test tasks and keep the result as `eval/<name>.json`."""
     config = run.config.run
     result = _examine(run, "test", config.eval_tasks, f"evaluation {name} training", name, samples=config.eval_samples)
-    if run.accelerator.is_main_process:
-        file = run.output_dir / "eval" / f"{name}.json"
-        try:
-            result.dated().to_json(file)
-        except OSError as error:  # a full disk; the result is logged and printed all the same
-            run.logger.message(f"Cannot write {file} ({error.strerror}): going on without it.")
+    _keep(run, result, name)
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
     return result
+
+
+def _keep(run: Run, result: EvaluationResult, name: str) -> None:
+    if not run.accelerator.is_main_process:
+        return
+    file = run.output_dir / "eval" / f"{name}.json"
+    try:
+        result.dated().to_json(file)
+    except OSError as error:  # a full disk; the result is logged and printed all the same
+        run.logger.message(f"Cannot write {file} ({error.strerror}): going on without it.")
+
+
+def _frame_games(run: Run, result: EvaluationResult, name: str) -> None:
+    """Add floor, ceiling and statistics to what is kept of games: seconds to minutes, on the main process."""
+    if not (run.accelerator.is_main_process and result.meta.get("games")):
+        return
+    try:
+        examine_games(result, run.config.trial)
+    except (Exception, SystemExit) as error:  # a user's game may fail at any time; the model is trained
+        run.logger.message(f"What was won in games is not summed up ({type(error).__name__}: {error}).")
+        return
+    _keep(run, result, name)
 
 
 def _examine(
@@ -255,6 +275,8 @@ def _interrupted(run: Run, before: EvaluationResult | None, command: str) -> Tra
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     finish_run(run)
     after = _evaluate(run, "after")
+    if after is not None:
+        _frame_games(run, after, "after")
     save_model_card(run)  # now with both results
     return TrainResult(run.output_dir, before, after, False, run.progress.step)
 
