@@ -8,7 +8,8 @@ r"""Measure a model on fixed tasks: pass@k within a trial, pass@k over independe
     accelerate launch --config_file recipes/accelerate_configs/multi_gpu.yaml recipes/evaluate.py \
         --model_name_or_path runs/my_run
 
-A run's folder brings its environment, trial settings and token limits along; flags win. The result goes to
+A run's folder brings its environment, trial settings and token limits along, the built-in model `tiny` those of
+`recipes/configs/<env>/tiny.yaml`; flags win. The result goes to
 `eval/evaluate-<label>.json` inside a local model folder, or to `--output`. The tasks are the same whatever `--seed`
 says, and so are the draws; the seed decides how the built-in model is taught where none is shipped. Of games all
 episodes are played, and tables by episode, opponent and seat follow; `--opponents` names others than the run's own,
@@ -20,13 +21,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-from metarl_agents.cli import build_parser, parse_with_extras, read_yaml, run_cli, run_settings, trial_defaults
+from metarl_agents.cli import build_parser, is_first_process, parse_with_extras, run_cli, trial_defaults
 from metarl_agents.config import Config, ModelConfig
-
-TINY_PRESET = Path(__file__).parent / "configs" / "minesweeper" / "tiny.yaml"
+from metarl_agents.play import TEACHING, model_settings
 
 
 def main() -> int:
@@ -64,22 +65,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return what the model's own run used, else the preset of the tiny model; the agent decides the memory."""
+    """Return what the model's own run used, or the preset of the tiny model; the agent decides the memory."""
     from metarl_agents.evaluation.agents import AGENTS
 
     model = flags.get("model_name_or_path", ModelConfig().model_name_or_path)
-    preset = run_settings(model)
-    if not preset and model == "tiny" and flags.get("env", "minesweeper") == "minesweeper":
-        preset = read_yaml(TINY_PRESET)
     memory = AGENTS[flags["agent"]].memory
-    return trial_defaults(preset, flags) | ({"memory": memory} if memory else {})
+    return trial_defaults(model_settings(model, flags.get("env")), flags) | ({"memory": memory} if memory else {})
 
 
 def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     """Return (result, whether this process writes)."""
-    from metarl_agents.envs.factory import environment_factory
+    from metarl_agents.envs.factory import environment_factory, opened, tiny_model_name
     from metarl_agents.evaluation.agents import AGENTS, agent_label
     from metarl_agents.evaluation.evaluate import evaluate
+    from metarl_agents.policy.loading import needs_warm_start
     from metarl_agents.policy.processes import check_whole_weights, start_processes
     from metarl_agents.rollout.tasks import load_task_list
     from metarl_agents.training.setup import build_policy, fit_context
@@ -87,6 +86,9 @@ def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     check_whole_weights()
     make_env = environment_factory(config.trial)
     accelerator = start_processes(config.run.collective_timeout_s)
+    with opened(make_env) as env:
+        if needs_warm_start(config.model, tiny_model_name(env)) and is_first_process():
+            sys.stderr.write(TEACHING)
     policy = build_policy(config, make_env)
     fit_context(config, policy)
     policy.model.to(accelerator.device)

@@ -1,11 +1,13 @@
 """Laws of `python -m metarl_agents.play` and of the screen it writes to."""
 
 import io
+import re
 
 import pytest
 import yaml
 
 from metarl_agents import play
+from metarl_agents.cli import TRIAL_SETTINGS
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.two_doors import TwoDoors
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
@@ -140,6 +142,18 @@ def test_a_run_brings_its_settings_and_flags_win(tmp_path):
 def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise():
     assert chosen("--model", "tiny").trial.env_kwargs == {"size": 4, "mines": 4}
     assert chosen("two_doors", "--model", "tiny").trial.env_kwargs == {}
+    unknown = chosen("my_package.my_env:MyEnv", "--model", "tiny")
+    assert (unknown.trial.wording, unknown.sampling.max_new_tokens_per_turn) == ("compact", 24)
+
+
+@pytest.mark.parametrize("file", sorted(play.PRESETS.glob("*/tiny.yaml")), ids=lambda file: file.parent.name)
+def test_the_tiny_model_is_played_as_its_preset_trains_it_in_every_environment(file, tmp_path):
+    preset = yaml.safe_load(file.read_text(encoding="utf-8"))
+    (tmp_path / "warm_start.json").write_text("{}")
+    for model in ("tiny", str(tmp_path)):  # the shipped one, and one that was taught anew
+        flat = chosen(file.parent.name, "--model", model).flat()
+        brought = {name: preset[name] for name in TRIAL_SETTINGS if name in preset}
+        assert {name: flat[name] for name in brought} == brought and "max_new_tokens_per_turn" in brought
     assert chosen("--model", "tiny", "--temperature", "0").eval_sampling.eval_temperature == 0
 
 
@@ -191,16 +205,48 @@ def test_in_a_game_a_person_takes_the_opponents_seat(sit_down):
     status, before, record = sit_down("pass\nbet\nbet\n", "bet", "kuhn")
     assert status == 0 and "You are playing Kuhn poker" in before
     assert "Game 1 is over: you get -1, the model +1." in before
-    assert before.count("== Game ") == 3 and before.count("Your move (pass bet):") == 3
-    ends = [line for line in before.splitlines() if "is over" in line]
+    assert before.count("== Game ") == 3 and before.count("Your move [pass | bet], for example pass: ") == 3
+    ends = [line for line in before.splitlines() if line.startswith("Game ")]
     assert len(ends) == 3 and ends[1].endswith(ends[2][-26:]), "the same answer to the same deal ends alike"
-    assert record.count("Action: bet") == 3 and "== Attempt 3 of 3 " in record
+    assert record.count("Action: bet") == 3 and "== Game 3 of 3 " in record
+
+
+def test_a_record_of_games_tells_how_each_ended_and_what_all_of_them_paid(sit_down):
+    _, before, record = sit_down("pass\nbet\nbet\n", "bet", "kuhn")
+    assert "3 games of at most" in before and "That was all: you got -5, the model +5." in before
+    assert record.count("Won. Payoff: +2.") == 2 and record.count("Won. Payoff: +1.") == 1
+    assert record.endswith("Result for the model: won 3, drawn 0, lost 0 of 3 games, payoffs +5 in all\n")
+    assert not any(word in before + record for word in ("attempts", "Attempt ", "olved"))
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_a_person_reads_positions_in_words_and_sees_the_last_one_from_the_own_seat(sit_down, seed):
+    seat = ("second", "first")[int(seed)]
+    _, before, record = sit_down("bet\n" * 9, "bet", "kuhn", "--seed", seed, "--num_episodes", "1")
+    game = before[before.index("== Game 1") :]
+    assert f"You act {seat}. Your card is " in game and "The hand is over: you " in game and "last" not in game
+    assert re.search(r"^  (first|last) [JQK]:", record, flags=re.MULTILINE), "the model reads the compact wording"
+    flags = ("tictactoe", "--env_kwargs", "{opponent: random}", "--seed", seed, "--num_episodes", "1")
+    _, before, record = sit_down("2 1\n2,2\n(2, 3)\n", "(1, 1)", *flags)
+    game = before[before.index("== Game 1") :]
+    assert "Row" not in game and "Row 1: " in record and "random" not in before
+    assert "X" not in re.split("for example", game)[0], "the person's own signs are X, and none stands there yet"
+
+
+def test_a_game_of_several_turns_is_recorded_turn_by_turn(sit_down):
+    flags = ("matrix_game", "--env_kwargs", "{rounds: 3}", "--num_episodes", "1")
+    _, before, record = sit_down("rock\nPaper\n rock \n", "paper", *flags)
+    assert re.findall(r"^Turn \d", record, flags=re.MULTILINE) == ["Turn 1", "Turn 2", "Turn 3"]
+    assert record.count("Payoff: +2.") == 1 and "lost 0 of 1 game, payoffs +2 in all" in record
+    assert "All 3 rounds are over. Your choices against the other player's: rock against paper (-1)" in before
 
 
 def test_a_person_never_sees_the_models_card_before_the_end(sit_down):
     _, before, record = sit_down("bet\n" * 3, "bet", "kuhn")
     # In the first test task the model acts first; its pages begin with that word.
-    assert "last " in before and not any(f"first {card}:" in before for card in "JQK")
+    game = before[before.index("== Game 1") :]
+    assert "You act second." in game and len(set(re.findall(r"\b[JQK]\b", game))) == 1
+    assert not any(f"first {card}:" in before for card in "JQK")
     assert any(f"first {card}:" in record for card in "JQK")
 
 
@@ -209,10 +255,13 @@ def test_a_person_chooses_without_knowing_the_models_choice(sit_down):
     _, before, _ = sit_down("rock\n", "paper", *flags)
     game = before[before.index("== Game 1") :]
     assert game.splitlines()[1:] == [
-        "start",
-        "Your move (rock paper scissors): The model's last action: paper. Game 1 is over: you get -1, the model +1.",
+        "Round 1 of 1. Your choices against the other player's so far: none. Your points: 0.",
+        "Your move [rock | paper | scissors], for example rock: All 1 rounds are over. Your choices against the other "
+        "player's: rock against paper (-1). Your points: -1.",
+        "Game 1 is over: you get -1, the model +1.",
         "",
-        "That was all. ",
+        "That was all: you got -1, the model +1.",
+        "",
     ]
 
 
@@ -224,7 +273,8 @@ def test_what_cannot_be_played_is_asked_again(sit_down):
 def test_a_model_without_a_move_leaves_the_game_unfinished(sit_down):
     _, before, record = sit_down("", "fold", "kuhn", "--max_turns", "2", "--num_episodes", "2")
     assert [f"Game {number} stays unfinished" in before for number in (1, 2)] == [True, True]
-    assert "out of turns" in record
+    assert record.count("Unfinished: out of turns. Payoff: +0.") == 2
+    assert "won 0, drawn 0, lost 0, unfinished 2 of 2 games, payoffs +0 in all" in record
 
 
 def test_a_person_who_leaves_ends_the_game(sit_down):

@@ -145,7 +145,9 @@ class EvalSamplingConfig:
 class TrialConfig:
     """What a trial is."""
 
-    env: str = setting("minesweeper", "name, address `package.module:Class`, or `gymnasium:<id>`, `textarena:<id>`")
+    env: str = setting(
+        "minesweeper", "name, address `package.module:Class`, or `gymnasium:<id>`, `textarena:<id>`, `openspiel:<name>`"
+    )
     env_kwargs: dict[str, Any] = setting(dict, "keywords of the environment, as YAML or JSON")
     num_episodes: int = setting(3, "episodes of a trial, N; 1 is plain RL")
     max_turns: int = setting(7, "LLM calls of ONE episode")

@@ -7,7 +7,8 @@
     python -m metarl_agents.play kuhn --model runs/kuhn-20260101-120000 --opponent aggressive   # watch it
 
 A run's folder brings its own environment and trial settings along; flags win. `--seed N` shows the N-th test task. In a
-game you take the opponent's seat, and see what the model has read and written when all is over.
+game you take the opponent's seat, and see what the model has read and written when all is over. The built-in model
+`tiny` brings along what `recipes/configs/<ENV>/tiny.yaml` says.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TextIO
 
-from metarl_agents.cli import build_parser, parse_with_extras, run_cli, run_settings, trial_defaults
+from metarl_agents.cli import build_parser, parse_with_extras, read_yaml, run_cli, run_settings, trial_defaults
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.games import GameEnvironment, HumanOpponent
 from metarl_agents.envs.games.seating import Seating
 from metarl_agents.errors import ConfigError
-from metarl_agents.types import StepResult
+from metarl_agents.types import Episode, StepResult
 
 SETTINGS = (
     "env_kwargs",
@@ -42,14 +45,11 @@ SETTINGS = (
     "trust_remote_code",
     "enable_thinking",
 )
-TINY_SETTINGS: dict[str, Any] = {
-    "env": "minesweeper",
-    "env_kwargs": {"size": 4, "mines": 4},
-    "wording": "compact",
-    "max_turns": 12,
-    "max_new_tokens_per_turn": 24,
-}
-"""What the built-in tiny model knows."""
+PRESETS = Path(__file__).parents[2] / "recipes" / "configs"
+BRIEF = {"wording": "compact", "max_new_tokens_per_turn": 24}
+"""How the built-in tiny model, taught on the spot, speaks where there is no preset for it."""
+TEACHING = "Teaching the tiny model this environment first; that takes a few minutes ...\n"
+PENALTIES = ("invalid_action_penalty", "penalty_scope", "length_penalty")
 HUMAN, OWN = "human", "own"
 
 
@@ -88,8 +88,25 @@ def _parser() -> argparse.ArgumentParser:
 def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the model's own run, or those that the tiny model knows."""
     model = flags.get("model_name_or_path", "")
-    preset = TINY_SETTINGS if model == "tiny" else run_settings(model) if model else {}
-    return {"model_name_or_path": model, **trial_defaults(preset, flags)}
+    return {"model_name_or_path": model, **trial_defaults(model_settings(model, flags.get("env")), flags)}
+
+
+def model_settings(model: str, env: str | None = None) -> dict[str, Any]:
+    """Return the settings that a model was made with: its run's, or those of the built-in tiny model; {} of others.
+
+    Args:
+        model: as in `model_name_or_path`.
+        env: what is to be played; None for the default.
+    """
+    found = run_settings(model) if model not in ("", "tiny") else {}
+    is_built_in = model == "tiny" or bool(model) and (Path(model).expanduser() / "warm_start.json").is_file()
+    return found or (tiny_settings(env or TrialConfig().env) if is_built_in else {})
+
+
+def tiny_settings(env: str) -> dict[str, Any]:
+    """Return the settings under which the built-in tiny model is trained in an environment, where it has a preset."""
+    file = PRESETS / env / "tiny.yaml"
+    return read_yaml(file) if file.is_file() else {"env": env, **BRIEF}
 
 
 def _play(config: Config, task: int, delay: float | None, opponent: str | None) -> int:
@@ -107,17 +124,20 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
     from metarl_agents.training.setup import build_policy, fit_context
 
     if needs_warm_start(config.model, tiny_model_name(env)):
-        sys.stderr.write("Teaching the tiny model this environment first; that takes a few minutes ...\n")
+        sys.stderr.write(TEACHING)
     policy = build_policy(config, make_env)
     fit_context(config, policy)
     agent = Agent(policy, Sampling.for_evaluation(config), max_prompt_tokens=config.sampling.max_prompt_tokens)
     agent.to_accelerator()
-    trial = config.trial
-    screen = Screen(sys.stdout, num_episodes=trial.num_episodes)
-    screen.header(_headline(config, task), _facts(config, agent.sampling.describe()))
-    table = PersonsTable(env, sys.stdout, trial.num_episodes) if is_human else None
-    if table is not None:
-        sys.stdout.write(f"\n{_rules(trial)}\n")
+    trial, is_game = config.trial, isinstance(env, GameEnvironment)
+    payoff = partial(_payoff, config, env.reward_scale) if is_game else None
+    screen = Screen(sys.stdout, num_episodes=trial.num_episodes, payoff=payoff)
+    screen.header(_headline(config, task, is_human), _facts(config, agent.sampling.describe(), is_game))
+    table = None
+    if is_human:
+        words = _in_words(trial)
+        sys.stdout.write(f"\n{words.describe()}\n")
+        table = PersonsTable(env, words, sys.stdout, trial.num_episodes)
     played = run_trial(
         agent,
         table or env,
@@ -127,6 +147,7 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
         memory=trial.memory,
         stop_on_success=trial.stop_on_success,
         on_turn=_shows(screen, delay) if table is None else None,
+        **{name: getattr(trial, name) for name in PENALTIES},
         # A person may think as long as they like.
         **({"env_timeout_s": None} if is_human else {}),
     )
@@ -137,6 +158,13 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
     screen.verdict(played)
     env.close()
     return 0
+
+
+def _payoff(config: Config, scale: float, episode: Episode) -> float:
+    """Return what the model earned in one play of a game."""
+    from metarl_agents.evaluation.games import episode_payoff
+
+    return episode_payoff(episode, config.trial, scale, config.sampling.max_new_tokens_per_turn)
 
 
 def _shows(screen: Any, delay: float | None) -> Callable[[Any, Any], None]:
@@ -176,28 +204,37 @@ def against(trial: TrialConfig, opponent: str | None) -> tuple[TrialConfig, bool
     return replace(trial, stop_on_success=False, **named), opponent == HUMAN
 
 
-def _rules(trial: TrialConfig) -> str:
-    """Return the rules in the wording for those who do not know them."""
+def _in_words(trial: TrialConfig) -> GameEnvironment:
+    """Return the game in the wording for those who do not know it, whatever the model reads."""
     from metarl_agents.envs.factory import environment_factory
 
-    return environment_factory(replace(trial, wording="paper"))().describe()
+    return environment_factory(replace(trial, wording="paper", env_kwargs=_without_wording(trial)))()
+
+
+def _without_wording(trial: TrialConfig) -> dict[str, Any]:
+    return {name: value for name, value in trial.env_kwargs.items() if name != "wording"}
 
 
 class PersonsTable:
     """A game in which a person takes the opponent's seat; it shows what that seat may know, and nothing else.
 
     Args:
-        env: the game, with two seats.
+        env: the game, with two seats, as the model reads it.
+        words: the same game as the person reads it.
         out: where to write; answers are read from standard input.
         num_games: games of a trial.
     """
 
-    def __init__(self, env: GameEnvironment, out: TextIO, num_games: int):
+    def __init__(self, env: GameEnvironment, words: GameEnvironment, out: TextIO, num_games: int):
         if len(env.game.players) != 2:
             raise ConfigError("a person can sit at games for two only: watch this one with `--opponent own`.")
-        env.seating = Seating((HumanOpponent(self._ask),), (1.0,), env.seating.seats)
+        person = HumanOpponent(self._ask, parse=env.parse_action)
+        env.seating = Seating((person,), (1.0,), env.seating.seats)
         self._env, self._out, self._num_games = env, out, num_games
-        self._games, self._is_open, self._earned = 0, False, 0.0
+        self._seat, self._show_model, self._show_person = 0, env.show, words.show
+        env.show = self._show
+        self._games, self._is_open = 0, False
+        self._earned, self._totals = 0.0, [0.0, 0.0]
 
     def __getattr__(self, name: str) -> Any:
         """Give what the game has."""
@@ -205,6 +242,7 @@ class PersonsTable:
 
     def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
         """Begin the first game."""
+        self._seat = 1 - self._env.seating.of(seed)[1]
         self._open()
         return self._env.reset(seed=seed)
 
@@ -214,7 +252,7 @@ class PersonsTable:
         return self._env.restart()
 
     def step(self, action: Any) -> StepResult:
-        """Play the model's action, ask the person, and tell the end.
+        """Play the model's action, ask the person, and show the end.
 
         The action itself is told at the end only: in some games the person must not know it before answering.
         """
@@ -222,16 +260,25 @@ class PersonsTable:
         self._earned += sum(result.info["rewards"].values()) / self._env.reward_scale
         if result.terminated:
             self._is_open = False
+            self._totals[0] += self._earned
+            self._totals[1] += result.info["payoff"]
             self._out.write(
-                f"The model's last action: {action}. Game {self._games} is over: you get {self._earned:+g}, the model "
-                f"{result.info['payoff']:+g}.\n"
+                f"{self._env.observe(self._env.players()[self._seat])}\n"
+                f"Game {self._games} is over: you get {self._earned:+g}, the model {result.info['payoff']:+g}.\n"
             )
         return result
 
     def leave(self) -> None:
-        """Say that the record follows."""
+        """Say what came of all games, and that the record follows."""
         self._tell_unfinished()
-        self._out.write("\nThat was all. What the model read and wrote:\n")
+        yours, models = self._totals
+        self._out.write(
+            f"\nThat was all: you got {yours:+g}, the model {models:+g}.\n\nWhat the model read and wrote:\n"
+        )
+
+    def _show(self, state: Any, seat: int) -> str:
+        """Return a state as who sits there reads it."""
+        return (self._show_person if seat == self._seat else self._show_model)(state, seat)
 
     def _open(self) -> None:
         self._tell_unfinished()
@@ -252,18 +299,22 @@ class PersonsTable:
         return line
 
 
-def _headline(config: Config, task: int) -> str:
-    keywords = ", ".join(f"{name} {value}" for name, value in config.trial.env_kwargs.items())
-    return f"{config.trial.env}{f' ({keywords})' if keywords else ''}, test task {task}"
+def _headline(config: Config, task: int, is_human: bool) -> str:
+    left_out = ("opponent", "opponents", "weights") if is_human else ()
+    named = {name: value for name, value in config.trial.env_kwargs.items() if name not in left_out}
+    keywords = ", ".join(f"{name} {value}" for name, value in named.items())
+    return f"{config.trial.env}{f' ({keywords})' if keywords else ''}{' against you' * is_human}, test task {task}"
 
 
-def _facts(config: Config, sampling: str) -> list[str]:
+def _facts(config: Config, sampling: str, is_game: bool) -> list[str]:
     trial = config.trial
-    attempts = "1 attempt" if trial.num_episodes == 1 else f"up to {trial.num_episodes} attempts"
-    memory = f", memory: {trial.memory}" if trial.num_episodes > 1 else ""
+    many, noun = trial.num_episodes > 1, "game" if is_game else "attempt"
+    count = f"{trial.num_episodes} {noun}s" if many else f"1 {noun}"
+    first = "up to " if many and not is_game else ""
+    memory = f", memory: {trial.memory}" if many else ""
     return [
         f"model {config.model.model_name_or_path}",
-        f"{attempts} of at most {trial.max_turns} turns{memory}",
+        f"{first}{count} of at most {trial.max_turns} turns{memory}",
         sampling,
     ]
 

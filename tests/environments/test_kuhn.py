@@ -2,10 +2,12 @@
 
 import random
 import re
+from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
-from metarl_agents.config import TrialConfig
+from metarl_agents.config import Config, TrialConfig
 from metarl_agents.environments.kuhn import Kuhn
 from metarl_agents.environments.kuhn.equilibrium import (
     VALUE,
@@ -19,10 +21,12 @@ from metarl_agents.environments.kuhn.game import BET, CARDS, PASS, Hand, Known, 
 from metarl_agents.environments.kuhn.opponents import CHARACTERS, find_opponent
 from metarl_agents.environments.kuhn.player import KuhnPlayer, read_hand
 from metarl_agents.envs import check_environment
-from metarl_agents.envs.games import Decision
+from metarl_agents.envs.games import Decision, PolicyOpponent
 from metarl_agents.envs.games.exact import best_response, deal_ceiling, policy_values
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.rollout.collect import collect_trials
+from metarl_agents.rollout.opponents import SeatedEnvironments
 from metarl_agents.types import Episode, Phase, Response, Turn
 
 GAME = KuhnGame()
@@ -292,24 +296,95 @@ def test_no_text_depends_on_the_other_players_card(wording):
     assert len(set(seen.values())) == len(seen)  # and it tells all that the player knows
 
 
+def says(action):
+    """Answer a page of either wording: with one action, or with a remark."""
+    return lambda page: "<remark>hm</remark>" if re.search("remember|<remark>", page) else f"<action>{action}</action>"
+
+
+@pytest.mark.parametrize("wording", ["paper", "compact"])
 @pytest.mark.parametrize("opponent", ["aggressive", "random"])
-def test_pages_of_play_and_reflection_show_what_the_player_knew(scripted_speaker, opponent):
+def test_pages_of_play_and_reflection_show_what_the_player_knew(scripted_speaker, opponent, wording):
     config = TrialConfig(num_episodes=3, stop_on_success=False, max_turns=6, memory="both")
-    hidden = set()
+    hidden, rules = set(), Kuhn(wording=wording).describe()
     for seed in range(12):
         made = []
 
         def make_env(made=made):
-            made.append(Kuhn(opponent=opponent, wording="compact"))
+            made.append(Kuhn(opponent=opponent, wording=wording))
             return made[-1]
 
-        speaker = scripted_speaker(lambda page: "<remark>hm</remark>" if "remember" in page else "<action>bet</action>")
+        speaker = scripted_speaker(says("bet"))
         (trial,) = collect_trials(speaker, make_env, [seed], config, group_size=1, max_prompt_tokens=9999)
         assert len(trial.episodes) == 3 and trial.episodes[0].reflection is not None
         own = made[0]._state.cards[made[0]._seat]
-        assert all(set(re.findall(r"\b[JQK]\b", page)) == {own} for page in speaker.pages)
+        assert all(set(re.findall(r"\b[JQK]\b", page.removeprefix(rules))) == {own} for page in speaker.pages)
         hidden.add(made[0]._state.cards)
     assert len(hidden) > 3
+
+
+@dataclass(frozen=True)
+class Dealt(KuhnGame):
+    """Kuhn poker in which one deal is certain."""
+
+    cards: tuple[str, str] = ("J", "Q")
+
+    def deals(self):
+        return ((1.0, Hand(self.cards)),)
+
+
+class Reader:
+    """A policy that gives one answer and remembers every page."""
+
+    context_length = None
+
+    def __init__(self, action):
+        self.answer, self.pages = says(action), []
+
+    def encode(self, messages):
+        return tuple(messages[0]["content"].encode())
+
+    def generate(self, prompts, *_, **__):
+        pages = [bytes(prompt).decode() for prompt in prompts]
+        self.pages += pages
+        return [Response((1,), self.answer(page)) for page in pages]
+
+
+def pages_of(cards, seat, answers, action, wording, path):
+    """Return all pages that the agent reads in one trial of a deal, and its payoffs, against who sees no card."""
+
+    def make_env():
+        blind = PolicyOpponent("blind", lambda decision: answers)
+        env = Kuhn(opponent=blind, seat=("first", "second")[seat], wording=wording)
+        env.game = Dealt(cards)
+        return env
+
+    settings = {"env": "kuhn", "num_episodes": 3, "stop_on_success": False, "max_turns": 6, "memory": "both"}
+    config, reader = Config.from_flat(settings | {"max_prompt_tokens": 9999}), Reader(action)
+    if path == "evaluation":
+        result = evaluate(reader, make_env, config, num_tasks=1)
+        return reader.pages, result.meta["games"]["rows"][0]["payoffs"]
+    build = SeatedEnvironments(make_env, [(make_env().seating.opponents[0], seat)])
+    (trial,) = collect_trials(reader, build, [5], config.trial, group_size=1, max_prompt_tokens=9999)
+    return reader.pages, [episode.reward / 5 for episode in trial.episodes]
+
+
+@pytest.mark.parametrize("wording", ["paper", "compact"])
+@pytest.mark.parametrize("path", ["training", "evaluation"])
+def test_whole_pages_are_alike_whichever_card_the_other_player_holds(wording, path):
+    alike = 0
+    for own, seat, action in product(CARDS, (0, 1), (PASS, BET)):
+        for answers in ({PASS: 1.0}, {BET: 1.0}, {PASS: 0.5, BET: 0.5}):
+            others = [card for card in CARDS if card != own]
+            deals = [(own, card) if seat == 0 else (card, own) for card in others]
+            told = [pages_of(cards, seat, answers, action, wording, path) for cards in deals]
+            assert all(len(payoffs) == 3 for _, payoffs in told) and len(told[0][0]) >= 5
+            assert told[0][0][0] == told[1][0][0], "before the hand is over nothing can tell them apart"
+            if told[0][1] == told[1][1]:
+                alike += 1
+                assert told[0][0] == told[1][0], "play, reflection, and what later hands read"
+            else:  # shown by what was won, and by nothing else
+                assert own == "Q"
+    assert alike >= 24, "with the lowest and the highest card the other one never matters"
 
 
 def test_the_rules_tell_whether_the_deal_comes_again():

@@ -1,13 +1,11 @@
 """Tic-Tac-Toe: all positions, OpenSpiel move for move, opponents keep to their orders, texts, a scripted player."""
 
 import random
-from collections import Counter
-from pathlib import Path
+from functools import partial
 
 import pytest
-import yaml
 
-from metarl_agents.config import Config
+from metarl_agents.config import TrialConfig
 from metarl_agents.environments.tictactoe import TicTacToe
 from metarl_agents.environments.tictactoe.game import CELLS, EMPTY, LINES, TicTacToeGame, positions, winner
 from metarl_agents.environments.tictactoe.opponents import DEFAULT_POOL, ORDERS, find_opponent
@@ -16,7 +14,7 @@ from metarl_agents.envs import check_environment
 from metarl_agents.envs.games import Decision
 from metarl_agents.envs.games.exact import best_response, policy_values
 from metarl_agents.envs.parsing import last_tag
-from metarl_agents.training.population import Population
+from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.types import Episode, Phase, Response, Turn
 
 GAME = TicTacToeGame()
@@ -119,6 +117,31 @@ def test_a_taken_cell_is_invalid_and_not_the_end():
 )
 def test_parse_action(text, action):
     assert TicTacToe().parse_action(text) == action
+
+
+@pytest.mark.parametrize(
+    ("wording", "unfinished", "lost"),
+    [
+        ("paper", "The game was lost or not finished.", "You have lost."),
+        ("compact", "Attempt failed.", "lost"),
+    ],
+)
+def test_pages_after_a_game_that_ran_out_of_turns_do_not_call_it_lost(wording, unfinished, lost):
+    cells = ["(1, 1)", "(2, 1)", "(3, 2)"]
+    for max_turns, opponent, ends_lost in ((1, "prefers_centre", False), (6, "perfect", True)):
+        config = TrialConfig(max_turns=max_turns, num_episodes=2, stop_on_success=False)
+        make = partial(TicTacToe, opponent=opponent, seat="first", wording=wording)
+        runner, pages = TrialRunner(make, 3, 0, config), []
+        while not runner.done:
+            pages.append((runner.reflecting, runner.messages()[0]["content"]))
+            played = len(runner.trial.episodes[-1].turns)
+            say = "<remark>so</remark>" if runner.reflecting else f"<action>{(cells * 2)[played]}</action>"
+            runner.receive((), Response((), say))
+        (reflection,) = [page for is_reflection, page in pages if is_reflection]
+        assert unfinished in reflection and "The game was lost." not in reflection
+        assert (lost in reflection.replace(unfinished, "").splitlines()) == ends_lost
+        told = {"paper": "Game 1 was lost or not finished. Your remark", "compact": "Attempt 1 failed: so"}[wording]
+        assert told in pages[-1][1]
 
 
 def test_both_seats_see_their_own_signs_as_x():
@@ -278,26 +301,3 @@ def test_skill_and_heeding_help():
     assert seeing > blind + 0.2
     third, heeding = share_won(TicTacToePlayer(heed=0), 3), share_won(TicTacToePlayer(heed=1), 3)
     assert heeding > third + 0.03
-
-
-# The recipe's presets.
-
-
-@pytest.mark.parametrize(
-    ("preset", "pool"), [("tiny", dict.fromkeys(["mcts_5", "mcts_10", "mcts_15"], 1.0)), ("qwen3_4b", DEFAULT_POOL)]
-)
-def test_the_presets_deal_the_pool_evenly_so_that_seats_are_balanced_in_every_step(preset, pool):
-    folder = Path(__file__).parents[2] / "recipes" / "configs" / "tictactoe"
-    config = Config.from_flat(yaml.safe_load((folder / f"{preset}.yaml").read_text(encoding="utf-8")))
-    assert config.population.is_on
-    settings = {"seed": 0, "group_size": config.trial.group_size, "seat_model": lambda member: None}
-    population = Population(config.population, TicTacToe(**config.trial.env_kwargs), **settings)
-    assert {member.name: member.weight for member in population.members} == pool
-    groups, met = config.trial.tasks_per_step, Counter()
-    for step in range(24):
-        dealt = [group[0] for group in population.deal(step, groups)]
-        assert sum(seat == 0 for _, seat in dealt) == groups / 2
-        met.update(name for name, _ in dealt)
-    total = sum(pool.values())
-    assert all(abs(met[name] - 24 * groups * weight / total) <= 24 for name, weight in pool.items())
-    assert set(met) == set(pool)

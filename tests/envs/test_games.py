@@ -10,7 +10,8 @@ from coin_game import Coins
 from metarl_agents.environments.kuhn import Kuhn
 from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.environments.tictactoe import TicTacToe
-from metarl_agents.envs import check_environment
+from metarl_agents.environments.two_doors import TwoDoors
+from metarl_agents.envs import Environment, check_environment
 from metarl_agents.envs.games import (
     Decision,
     HumanOpponent,
@@ -98,6 +99,12 @@ def test_a_named_seat_is_kept(seat, number):
         observation, info = env.reset(seed=seed)
         assert info["seat"] == number and observation.count("O") == number
         assert env.current_player() == env.players()[number] == seat
+
+
+def test_a_game_names_its_seats_and_whatever_is_no_game_has_one():
+    assert TwoDoors().players() == Environment().players() == ("agent",)
+    assert [make().players() for make in ALL] == [("first", "second")] * 3
+    assert Coins().players() == ("left", "middle", "right")
 
 
 def test_a_game_for_three_seats_everybody():
@@ -305,8 +312,44 @@ def test_a_human_is_asked_until_the_answer_is_legal():
     human = HumanOpponent(lambda page: (pages.append(page), next(answers))[1])
     observation, info = Kuhn(opponent=human, seat="second").reset(seed=0)
     assert observation.endswith("the other player bets.") and info["opponent"] == "human"
-    assert "pass bet" in pages[0] and '"raise" cannot be played' in pages[1] and "Your card is" in pages[1]
+    assert (
+        "[pass | bet], for example pass: " in pages[0]
+        and '"raise" cannot be played' in pages[1]
+        and "Your card is" in pages[1]
+    )
     assert {make(opponent="human").seating.opponents[0].name for make in ALL} == {"human"}
+
+
+@pytest.mark.parametrize(
+    ("make", "typed", "meant"),
+    [
+        (TicTacToe, ["(2, 2)", "2,2", "(2,2)", "2 2", " (2 , 2)", "<action>(2, 2)</action>"], "(2, 2)"),
+        (Kuhn, ["bet", "Bet", " BET. ", "<action>bet</action>"], "bet"),
+        (MatrixGame, ["paper", "Paper", "PAPER!"], "paper"),
+    ],
+)
+@pytest.mark.parametrize("knows_the_game", [True, False])
+def test_a_human_may_answer_as_a_model_may_or_in_plain_words_and_numbers(make, typed, meant, knows_the_game):
+    env = make(opponent="random", seat="first")
+    env.deal(seed=0)
+    state = env.game.deals()[0][1]
+    decision = Decision(0, env.game.information(state, 0), env.game.legal_actions(state))
+    for text in typed:
+        answers = iter([text, "cannot be asked again"])
+        human = HumanOpponent(lambda page, left=answers: next(left), parse=env.parse_action if knows_the_game else None)
+        assert human.act(decision, random.Random(0)) == meant
+
+
+def test_what_a_human_is_told_to_type_for_example_is_accepted():
+    class Odd(Kuhn):
+        def parse_action(self, text):
+            return None  # reads nothing, as for a game with a form of its own
+
+    for legal, example in ((("(1, 2)", "(1, 3)"), "1 2"), (("-1", "1"), "-1"), (("A", "a"), "A"), (("Up",), "up")):
+        pages, answers = [], iter(["", "???", example])
+        human = HumanOpponent(lambda page, p=pages, a=answers: (p.append(page), next(a))[1], parse=Odd().parse_action)
+        assert human.act(Decision(0, "", legal), random.Random(0)) == legal[0]
+        assert pages[0].endswith(f"for example {example}: ") and len(pages) == 3
 
 
 def test_a_table_fills_its_gaps_with_uniform_play():

@@ -93,7 +93,7 @@ def test_wrong_keywords_are_answered_with_those_accepted():
         make("two_doors", doors=3)
 
 
-@pytest.mark.parametrize("name", ["gymnasium", "textarena", "gymnasium:", "textarena:"])
+@pytest.mark.parametrize("name", ["gymnasium", "textarena", "openspiel", "gymnasium:", "textarena:", "openspiel:"])
 def test_a_library_alone_is_no_environment(name):
     with pytest.raises(UnknownEnvironmentError, match="alone is no environment: name one .* as in --env"):
         resolve(name)
@@ -117,7 +117,7 @@ def test_a_library_that_is_not_installed_gets_one_sentence(library, monkeypatch)
 def test_listing_names_imports_no_environment():
     code = (
         "import sys; from metarl_agents.envs import registered; registered();"
-        "print([m for m in sys.modules if m.startswith('metarl_agents.environments.') or m in ('torch', 'numpy', 'gymnasium', 'textarena')])"
+        "print([m for m in sys.modules if m.startswith('metarl_agents.environments.') or m in ('torch', 'numpy', 'gymnasium', 'textarena', 'pyspiel')])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

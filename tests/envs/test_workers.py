@@ -256,6 +256,14 @@ def test_environments_are_closed_and_no_process_remains(tmp_path):
         pool()
 
 
+def test_a_worker_answers_everything_that_an_environment_may_be_asked():
+    asked = {name for name in vars(Environment) if not name.startswith("_") and name != "seed"}
+    assert asked <= vars(ProcessEnvironment).keys()
+    env = ProcessEnvironment(functools.partial(make, "kuhn"))
+    assert env.players() == ("first", "second")
+    env.close()
+
+
 def test_one_of_its_own_has_its_own_worker():
     env = ProcessEnvironment(Weather, timeout_s=30)
     home = env.process()

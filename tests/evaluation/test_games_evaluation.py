@@ -11,7 +11,7 @@ from games_settings import BOARD, KUHN, ROCK
 from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.errors import ConfigError
-from metarl_agents.evaluation import EvaluationResult
+from metarl_agents.evaluation import EvaluationResult, format_table
 from metarl_agents.evaluation.game_values import Exact, facing
 from metarl_agents.evaluation.games import (
     SMALLEST_GAP,
@@ -312,10 +312,44 @@ def test_each_opponent_and_seat_has_a_line_an_episode_with_draws_and_the_payoffs
     assert max(map(len, table.splitlines())) <= 100
     _, _, *_, first, last = table.splitlines()
     low, high = games["summary"][-1]["episodes"][0]["payoff"][1:]
+    share = f"0 [{100 * low:.0f}, {100 * high:.0f}]"
     assert first.split() == (
-        f"a_name_of_20_letters 198 1 50.0 0.0 +0.00 [{low:+.2f}, {high:+.2f}] +0.00 +1.00 0.0".split()
+        f"a_name_of_20_letters 198 1 50.0 0.0 +0.00 [{low:+.2f}, {high:+.2f}] +0.00 +1.00 {share}".split()
     )
-    assert low < 0 < high and last.split() == ["198", "2", "0.0", "100.0", "+0.00", "[+0.00,", "+0.00]", "0.0"]
+    assert low < 0 < high and last.split() == [
+        "198",
+        "2",
+        "0.0",
+        "100.0",
+        "+0.00",
+        "[+0.00,",
+        "+0.00]",
+        "0",
+        "[0,",
+        "0]",
+    ]
+
+
+def shown(rows, values, players=("first", "second")):
+    exact = [{"opponent": name, "seat": seat, **value._asdict()} for (name, seat), value in values.items()]
+    return format_games({"players": list(players), "exact": exact, "summary": summarise(rows, values)}, width=120)
+
+
+def test_an_exploited_share_is_printed_only_where_its_interval_says_something():
+    rows = [row(payoffs=[payoff], seed=seed) for seed, payoff in enumerate([-1.0, 1.0] * 20)]
+    wide, narrow = (shown(rows, {("weak", 0): Exact(0.0, gap)}).split("\n\n") for gap in (0.1, 1.0))
+    assert all(table.splitlines()[-1].endswith(" -") for table in wide[:2])
+    assert all(table.splitlines()[-1].endswith("]") for table in narrow[:2])
+    assert "- where that is wider than 200 points" in " ".join(wide[-1].split())
+
+
+def test_it_is_said_of_how_many_games_a_share_of_several_opponents_is():
+    rows = [row("open", seat, [0.5], seed=seed) for seed in range(8) for seat in (0, 1)]
+    rows += [row("strong", 1, [5.0], seed=seed) for seed in range(3)] + [row("model", 1, [0.1])]
+    values = {("open", 0): Exact(0.0, 1.0), ("open", 1): Exact(0.0, 1.0), ("strong", 1): Exact(0.0, SMALLEST_GAP)}
+    text = " ".join(shown(rows, values).split())
+    assert "exploited, all opponents together: of 8 of 8 (first seat) and 8 of 12 (second seat) tasks" in text
+    assert "all opponents together" not in shown(rows[:16], values)
 
 
 def test_unfinished_plays_are_said_to_be_so():
@@ -359,6 +393,27 @@ def test_seats_whose_least_is_not_known_are_named_where_that_of_others_is():
         "it counts the least that the game can pay, but what it had earned in the seats where that is not known" in text
     )
     assert "(second)" in text
+
+
+def test_pass_at_k_of_games_says_what_it_is_where_nothing_stops_and_where_something_does():
+    words = ("rock", "paper", "paper")
+    say = lambda legal, n: f"<action>{words[n]}</action>"  # noqa: E731
+    through, stopped = ROCK, replace(ROCK, stop_on_success=True)
+    texts = [" ".join(format_table([result_of(each, [played(each, say)])]).split()) for each in (through, stopped)]
+    told = "won at least once within the first k games of one trial, which are played in any case"
+    assert told in texts[0] and "tasks solved within" not in texts[0]
+    assert told not in texts[1] and "tasks solved within the first k episodes" in texts[1]
+    doors = replace(KUHN, env="two_doors", env_kwargs={})
+    assert "tasks solved within" in format_table([result_of(doors, [played(doors, always("A"))])])
+
+
+def test_the_headline_names_the_models_that_were_met_beside_the_scripted_opponents():
+    config = replace(KUHN, env_kwargs={"opponents": ["cfr"], "weights": [3.0]})
+    result = result_of(config, [played(config, always("bet"))])
+    assert "kuhn (opponents ['cfr'], weights [3.0]), test tasks" in format_table([result])
+    result.meta["opponents"] = ["cfr=3", "model:runs/kuhn/population/snapshot-50"]
+    text = " ".join(format_table([result]).split())
+    assert "kuhn (opponents ['cfr=3', 'model:runs/kuhn/population/snapshot-50']), test tasks" in text
 
 
 def test_results_of_other_environments_have_no_games_block():

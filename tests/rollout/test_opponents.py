@@ -10,6 +10,7 @@ import pytest
 
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.kuhn import Kuhn
+from metarl_agents.environments.matrix_game import MatrixGame
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.games import games_record
@@ -155,6 +156,39 @@ def test_an_agents_fixed_seat_is_kept():
     assert {trial.seat for trial in collect(table(Says("one", "bet"), seat="second"), range(6))} == {1}
 
 
+class Asked(ModelOpponent):
+    """A real model that notes what it was asked and what it said."""
+
+    def __init__(self, policy):
+        super().__init__("model", policy, Sampling(temperature=1.0, max_new_tokens=6))
+        self.said = []
+
+    def answer(self, questions):
+        texts = super().answer(questions)
+        told = zip(questions, texts, strict=True)
+        self.said += [(question.decision.observation, question.seed, text) for question, text in told]
+        return texts
+
+
+@pytest.mark.parametrize("seat", ["first", "second"])
+def test_a_redrawn_game_changes_the_draws_of_a_model_and_neither_the_model_nor_the_seat(make_policy, seat):
+    config = TrialConfig(max_turns=2, num_episodes=6, stop_on_success=False)
+    drawn = {}
+    for redraw_deal in (True, False):
+        model = Asked(make_policy("qwen3"))
+        keywords = {"rounds": 1, "seat": seat, "redraw_deal": redraw_deal, "wording": "compact"}
+        build = DealtEnvironments(partial(MatrixGame, **keywords), [model], [1.0])
+        agent = Agent("<action>rock</action>")
+        (trial,) = collect_trials(agent, build, [4], config, group_size=1, max_prompt_tokens=100)
+        assert not trial.crashed and len(trial.episodes) == len(model.said) == 6
+        assert (trial.opponent, trial.seat) == ("model", ("first", "second").index(seat))
+        assert len({page for page, _, _ in model.said}) == 1, "the same page in every episode"
+        drawn[redraw_deal] = {(number, text) for _, number, text in model.said}
+    assert len({number for number, _ in drawn[True]}) == 6 and len({text for _, text in drawn[True]}) > 3
+    assert len(drawn[False]) == 1, "a replay repeats them"
+    assert drawn[False] & drawn[True], "of which the first play is the same either way"
+
+
 def test_two_opponents_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="one of them twice"):
         table(Says("one", "bet"), Says("one", "pass"))
@@ -200,7 +234,8 @@ def test_an_evaluation_meets_models_beside_scripted_opponents(model, tmp_path, m
     file = tmp_path / "result.json"
     assert evaluate(monkeypatch, model, f"model:{model}=3 cfr", "--output", str(file)) == 0
     printed = capsys.readouterr().out
-    assert "snapshot-50" in printed and "without floor and ceiling: snapshot-50" in printed
+    assert f"kuhn(opponents['model:{model}=3','cfr']),testtasks" in "".join(printed.split())  # lines are broken
+    assert "without floor and ceiling: snapshot-50" in printed
     meta = json.loads(file.read_text())["meta"]
     met = [row["opponent"] for row in meta["games"]["rows"]]
     assert meta["opponents"] == [f"model:{model}=3", "cfr"]

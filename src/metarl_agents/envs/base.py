@@ -74,6 +74,13 @@ class Environment:
         """Return a scripted player, or None."""
         return None
 
+    def players(self) -> tuple[str, ...]:
+        """Return the names of the seats: of the agent alone, where nobody else plays.
+
+        Games for several (`envs/games`) name theirs, and tell whose turn it is, what each sees and what it may do.
+        """
+        return ("agent",)
+
     def num_tasks(self, split: str) -> int | None:
         """Return how many different tasks a split has: "train", "validation" or "test". None: there is no bound.
 

@@ -28,6 +28,7 @@ _SHIPPED = "metarl_agents.environments"
 _ADAPTERS = {
     "gymnasium": "metarl_agents.envs.adapters.gymnasium:GymnasiumEnvironment",
     "textarena": "metarl_agents.envs.adapters.textarena:TextArenaEnvironment",
+    "openspiel": "metarl_agents.envs.adapters.openspiel:OpenSpielEnvironment",
 }
 _addresses: dict[str, str] = {}
 
@@ -59,8 +60,8 @@ def resolve(name: str) -> Callable[..., Environment]:
     """Return what builds the environment of that name.
 
     Args:
-        name: a registered or installed name, an address "package.module:Class", or "gymnasium:<id>" or
-            "textarena:<id>" for an environment of these libraries.
+        name: a registered or installed name, an address "package.module:Class", or "gymnasium:<id>",
+            "textarena:<id>" or "openspiel:<name>" for an environment of these libraries.
     """
     library, colon, inner = name.partition(":")
     if colon:
@@ -127,7 +128,7 @@ def _unknown(name: str, known: list[str]) -> str:
     return (
         f'no environment is called "{name}".{did_you_mean(name, known)}\nRegistered: {", ".join(known)}. '
         f'Your own class also works by address: --env "my_package.module:MyEnv"; a text environment of Gymnasium or '
-        f'TextArena as "gymnasium:<id>" or "textarena:<id>".'
+        f'TextArena as "gymnasium:<id>" or "textarena:<id>", a game of OpenSpiel as "openspiel:<name>".'
     )
 
 

@@ -221,6 +221,10 @@ class ProcessEnvironment(Environment):
         """Return the environment's scripted player, which lives in this process."""
         return self._call("player")
 
+    def players(self) -> tuple[str, ...]:
+        """Return the names of the seats."""
+        return self._call("players")
+
     def num_tasks(self, split: str) -> int | None:
         """Return how many different tasks a split has; None for no bound."""
         return self._call("num_tasks", split)

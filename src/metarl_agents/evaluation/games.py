@@ -19,7 +19,7 @@ from metarl_agents.envs.factory import environment_factory, in_process, opened
 from metarl_agents.envs.games import GameEnvironment
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.game_values import Exact, Role, facing, least_payoff, role_frames
-from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
+from metarl_agents.evaluation.layout import NOTHING, WIDEST, lay_out, lay_out_notes, narrow_percent, percent
 from metarl_agents.evaluation.metrics import paired_bootstrap, wilson_interval
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.rollout.opponent_lists import MODEL, SELF, Listed, read_listed
@@ -32,7 +32,6 @@ SMALLEST_GAP = 0.05
 _ENDINGS = {Outcome.SUCCESS: "won", Outcome.DRAW: "drawn", Outcome.FAILURE: "lost"}
 _UNFINISHED = "unfinished"
 _RESAMPLES = 2_000
-_NOTHING = "-"
 
 Row = Mapping[str, Any]
 """One trial: seed, opponent, seat, and by episode `payoffs` (what the agent earned) and `endings`."""
@@ -99,13 +98,20 @@ def game_row(trial: Trial, config: TrialConfig, scale: float, max_new_tokens: in
         "seed": int(trial.seed),
         "opponent": trial.opponent,
         "seat": trial.seat,
-        "payoffs": [_payoff(episode, config, scale, max_new_tokens) for episode in trial.episodes],
+        "payoffs": [episode_payoff(episode, config, scale, max_new_tokens) for episode in trial.episodes],
         "endings": [_ENDINGS.get(episode.outcome, _UNFINISHED) for episode in trial.episodes],
     }
 
 
-def _payoff(episode: Episode, config: TrialConfig, scale: float, max_new_tokens: int) -> float:
-    """Return the payoff behind an episode's rewards, which the library's own penalties have entered."""
+def episode_payoff(episode: Episode, config: TrialConfig, scale: float, max_new_tokens: int = 0) -> float:
+    """Return the payoff behind an episode's rewards, which the library's own penalties have entered.
+
+    Args:
+        episode: as it was played.
+        config: the settings it was played under.
+        scale: reward for one unit of payoff.
+        max_new_tokens: L_max of the length penalty.
+    """
     invalid = config.invalid_action_penalty if config.penalty_scope == "return" else 0.0
     earned = sum(
         turn.reward
@@ -295,11 +301,11 @@ def format_games(games: Mapping[str, Any], *, markdown: bool = False, width: int
     tables = [lay_out(header, rows, markdown, width)]
     exact = {(value["opponent"], value["seat"]): Exact(value["floor"], value["ceiling"]) for value in games["exact"]}
     for seat in sorted({part["seat"] for part in parts}):
-        header = [f"{games['players'][seat]} seat, against", "n", "ep.", "won %", "drawn %", "payoff"]
+        header = [f"{games['players'][seat]} seat, against", "n", "ep", "won %", "drawn %", "payoff"]
         header += ["floor", "ceiling", "exploited %"]
         rows = [line for part in parts if part["seat"] == seat for line in _role_lines(part, exact)]
         tables.append(lay_out(header, rows, markdown, width))
-    return "\n\n".join([*tables, lay_out_notes(_notes(games), markdown, width)])
+    return "\n\n".join([*tables, lay_out_notes(_notes(games, exact), markdown, width)])
 
 
 def _episode_line(number: int, found: Mapping[str, Any]) -> list[str]:
@@ -307,21 +313,20 @@ def _episode_line(number: int, found: Mapping[str, Any]) -> list[str]:
     won = percent(found["won"], wilson_interval(round(found["won"] * n), n))
     others = [percent(found[ending]) for ending in ("drawn", "lost", _UNFINISHED)]
     low, high = found["payoff"][1:]
-    exploited = _NOTHING if found["exploited"] is None else percent(found["exploited"][0], found["exploited"][1:])
     return [
         f"episode {number}",
         str(n),
         won,
         *others,
         f"{found['payoff'][0]:+.3f} [{low:+.3f}, {high:+.3f}]",
-        exploited,
+        narrow_percent(found["exploited"]),
     ]
 
 
 def _role_lines(part: Mapping[str, Any], exact: Mapping[Role, Exact]) -> list[list[str]]:
     """Return a line for each episode; what holds for all of them stands in the first."""
     value = exact.get((part["opponent"], part["seat"]))
-    frame = [_NOTHING] * 2 if value is None else [f"{number:+.2f}" for number in value]
+    frame = [NOTHING] * 2 if value is None else [f"{number:+.2f}" for number in value]
     lines = []
     for number, found in enumerate(part["episodes"], start=1):
         first = number == 1
@@ -335,24 +340,39 @@ def _role_lines(part: Mapping[str, Any], exact: Mapping[Role, Exact]) -> list[li
                 percent(found["drawn"]),
                 f"{found['payoff'][0]:+.2f} [{low:+.2f}, {high:+.2f}]",
                 *(frame if first else ["", ""]),
-                _NOTHING if found["exploited"] is None else percent(found["exploited"][0]),
+                narrow_percent(found["exploited"], digits=0),
             ]
         )
     return lines
 
 
-def _notes(games: Mapping[str, Any]) -> list[str]:
+def _notes(games: Mapping[str, Any], exact: Mapping[Role, Exact]) -> list[str]:
     notes = [
         "payoff: points, chips, or 1 for a win, mean over tasks, with a bootstrap 95 % interval",
         "floor: equilibrium play; ceiling: the best response to this opponent, which knows the deal where that is "
-        f"replayed; exploited: (payoff - floor) / (ceiling - floor) where they differ by more than {SMALLEST_GAP}",
+        f"replayed; exploited: (payoff - floor) / (ceiling - floor) where they differ by more than {SMALLEST_GAP}, "
+        f"with a bootstrap 95 % interval; {NOTHING} where that is wider than {100 * WIDEST:.0f} points",
     ]
+    if entered := _entered(games, exact):
+        notes.append(f"exploited, all opponents together: of {entered}; the others have no such floor and ceiling")
     for why in dict.fromkeys(one["why"] for one in games.get("unframed", ())):
         names = dict.fromkeys(one["opponent"] for one in games["unframed"] if one["why"] == why)
         notes.append(f"without floor and ceiling: {', '.join(names)} ({why})")
     if any(found[_UNFINISHED] for found in games["summary"][0]["episodes"]):
         notes.append(f"unfinished: out of turns or crashed; it counts {_forfeit(games)}")
     return notes
+
+
+def _entered(games: Mapping[str, Any], exact: Mapping[Role, Exact]) -> str:
+    """Say of how many tasks the exploited shares of several opponents are; "" where they are of all."""
+    counts = {seat: [0, 0] for seat in range(len(games["players"]))}
+    for part in games["summary"]:
+        if part["opponent"] is not None:
+            value = exact.get((part["opponent"], part["seat"]))
+            counts[part["seat"]][0] += part["n"] * (value is not None and value.gap > SMALLEST_GAP)
+            counts[part["seat"]][1] += part["n"]
+    told = [f"{framed} of {n} ({games['players'][seat]} seat)" for seat, (framed, n) in counts.items() if n]
+    return "" if all(framed == n for framed, n in counts.values()) else f"{' and '.join(told)} tasks"
 
 
 def _forfeit(games: Mapping[str, Any]) -> str:

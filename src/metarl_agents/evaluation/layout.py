@@ -8,6 +8,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+NOTHING = "-"
+"""Stands where there is no number."""
+WIDEST = 2.0
+"""A share whose interval is wider than this says nothing, and is not printed by `narrow_percent`."""
 _GAP = "  "
 
 
@@ -42,14 +46,33 @@ def lay_out_notes(notes: Sequence[str], markdown: bool, width: int = 100) -> str
     return "\n".join(textwrap.fill(note, width, subsequent_indent=_GAP) for note in notes)
 
 
-def percent(share: float, interval: tuple[float, float] | None = None) -> str:
+def percent(share: float, interval: tuple[float, float] | None = None, digits: int = 1) -> str:
     """Write a share in percent, with its interval.
 
-    >>> percent(0.332, (0.293, 0.374))
-    '33.2 [29.3, 37.4]'
+    >>> percent(0.332, (0.293, 0.374)), percent(-0.004, (-0.1, 0.09), digits=0)
+    ('33.2 [29.3, 37.4]', '0 [-10, 9]')
     """
-    bounds = "" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
-    return f"{100 * share:.1f}{bounds}"
+    bounds = "" if interval is None else f" [{', '.join(_rounded(bound, digits) for bound in interval)}]"
+    return f"{_rounded(share, digits)}{bounds}"
+
+
+def narrow_percent(estimate: Sequence[float] | None, digits: int = 1) -> str:
+    """Write an estimated share in percent with its interval, or `-` where there is none or it is not known at all.
+
+    Args:
+        estimate: (mean, low, high), or None.
+        digits: after the point.
+
+    >>> narrow_percent((0.5, 0.4, 0.62)), narrow_percent((16.0, 3.0, 25.0)), narrow_percent(None)
+    ('50.0 [40.0, 62.0]', '-', '-')
+    """
+    if estimate is None or estimate[2] - estimate[1] > WIDEST:
+        return NOTHING
+    return percent(estimate[0], (estimate[1], estimate[2]), digits)
+
+
+def _rounded(share: float, digits: int) -> str:
+    return f"{round(100 * share, digits) + 0.0:.{digits}f}"  # adding 0 takes the sign from a zero
 
 
 def _blocks(widths: Sequence[int], width: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.diversity import entropy_interval, trajectory_diversity, trajectory_entropies
-from metarl_agents.evaluation.layout import lay_out, lay_out_notes, percent
+from metarl_agents.evaluation.layout import NOTHING, lay_out, lay_out_notes, percent
 from metarl_agents.evaluation.metrics import (
     independent_pass_at_k,
     independent_pass_interval,
@@ -35,7 +35,7 @@ _VERSION = 1
 _ADDED_LATER = frozenset({"diversity_by_task"})
 """Fields that files of this version may lack, since they are younger; their defaults say that nothing is known."""
 _CRASHES_SHOWN = 5
-_NOTHING = "-"
+_UNCONNECTED = "solved by one of k unconnected first episodes"
 
 
 @dataclass
@@ -242,8 +242,8 @@ def format_table(results: Sequence[EvaluationResult], *, markdown: bool = False,
     else:
         labelled = [[row[0], *cells] for row, cells in zip(rows, more, strict=True)]
         tables = [lay_out(header, rows, False, width), lay_out(["method", *more_header], labelled, False, width)]
-    notes = ["pass@k: percent of tasks solved within the first k episodes of one trial, Wilson 95 % interval"]
-    return "\n\n".join([*tables, lay_out_notes(notes + table_notes(results), markdown, width)])
+    notes = [*_merged(results, _pass_note), *table_notes(results)]
+    return "\n\n".join([*tables, lay_out_notes(notes, markdown, width)])
 
 
 def table_notes(results: Sequence[EvaluationResult]) -> list[str]:
@@ -296,23 +296,42 @@ def _plain(value: Any) -> Any:
 
 
 def _sequential_cell(result: EvaluationResult, k: int) -> str:
-    return percent(result.pass_at(k), result.interval(k)) if k <= result.num_episodes else _NOTHING
+    return percent(result.pass_at(k), result.interval(k)) if k <= result.num_episodes else NOTHING
 
 
 def _independent_cell(result: EvaluationResult, k: int) -> str:
-    return percent(result.independent(k), result.independent_interval(k)) if k <= result.num_samples else _NOTHING
+    return percent(result.independent(k), result.independent_interval(k)) if k <= result.num_samples else NOTHING
 
 
 def _diversity_cell(result: EvaluationResult) -> str:
     if result.diversity_nats is None:
-        return _NOTHING
+        return NOTHING
     interval = result.diversity_interval()
     bounds = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
     return f"{result.diversity_nats:.2f}{bounds} ({100 * result.diversity_normalised:.0f} %)"
 
 
+def _pass_note(result: EvaluationResult) -> str:
+    if _all_are_played(result):
+        return (
+            "pass@k: percent of tasks won at least once within the first k games of one trial, which are played in any "
+            "case, Wilson 95 % interval"
+        )
+    return "pass@k: percent of tasks solved within the first k episodes of one trial, Wilson 95 % interval"
+
+
+def _all_are_played(result: EvaluationResult) -> bool:
+    """Whether trials are games, none of which ended with a success."""
+    rows = result.meta.get("games", {}).get("rows", ())
+    return bool(rows) and all(len(row["endings"]) == result.num_episodes for row in rows)
+
+
 def _played_note(result: EvaluationResult) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in result.env_kwargs.items())
+    keywords = dict(result.env_kwargs)
+    if listed := result.meta.get("opponents"):  # the environment's own keywords know nothing of models
+        keywords = {name: value for name, value in keywords.items() if name not in ("opponent", "opponents", "weights")}
+        keywords["opponents"] = list(listed)
+    settings = ", ".join(f"{name} {value}" for name, value in keywords.items())
     env = f"{result.env} ({settings})" if settings else result.env
     return f"{env}, {result.split} tasks, episodes of a trial: {result.num_episodes}, max_turns: {result.max_turns}"
 
@@ -328,7 +347,8 @@ def _winnable_note(result: EvaluationResult) -> str | None:
 def _samples_note(result: EvaluationResult) -> str | None:
     if not result.num_samples:
         return None
-    note = f"indep. pass@k: percent solved by one of k unconnected first episodes, from {result.num_samples} a task"
+    played = "won in one of k unconnected first games" if "games" in result.meta else _UNCONNECTED
+    note = f"indep. pass@k: percent {played}, from {result.num_samples} a task"
     return note if result.diversity_nats is None else f"{note}; diversity: their entropy in nats (share of the largest)"
 
 

@@ -205,6 +205,10 @@ class SeatedGame(Postponing):
         """Return the action that a response means, or None."""
         return self._env.parse_action(text)
 
+    def players(self) -> tuple[str, ...]:
+        """Return the names of the seats."""
+        return self._env.players()
+
     def reset(self, *, seed: int) -> tuple[str, dict[str, Any]]:
         """Start the task that `seed` decides; the model has moved already where it moves first."""
         return self.post("reset", seed=seed)()

@@ -1,4 +1,4 @@
-"""Environments of other libraries behind our contract: `--env gymnasium:<id>` and `--env textarena:<id>`.
+"""Environments of other libraries behind our contract: `--env gymnasium:<id>`, `textarena:<id>`, `openspiel:<name>`.
 
 What lives here: one module per library, and what the two share. The libraries themselves are optional extras; they are
 imported when one of their environments is built, never when this package is.
@@ -14,19 +14,26 @@ from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import ConfigError
 
 
-def need(package: str) -> ModuleType:
-    """Return the package of the extra that bears its name.
+def need(library: str, module: str = "", distribution: str = "") -> ModuleType:
+    """Return the package of the extra that bears a library's name.
+
+    Args:
+        library: its name, in front of the colon of `--env` and as an extra.
+        module: what is imported, where that has another name.
+        distribution: what pip installs, where that has another name.
 
     Raises:
         ConfigError: it is not installed, or lacks something itself.
     """
+    module = module or library
     try:
-        return importlib.import_module(package)
+        return importlib.import_module(module)
     except ImportError as error:
-        missing = error.name or package
+        missing = error.name or module
+        package = distribution if distribution and missing == module else missing
         raise ConfigError(
-            f"`--env {package}:...` needs the package {missing}, which is not installed: "
-            f'pip install -e ".[{package}]", or pip install {missing}.'
+            f"`--env {library}:...` needs the package {package}, which is not installed: "
+            f'pip install -e ".[{library}]", or pip install {package}.'
         ) from error
 
 

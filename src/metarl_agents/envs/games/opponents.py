@@ -5,10 +5,13 @@ Searching ones are in `search.py`; those of one game are beside its rules, in `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from metarl_agents.envs.games.contract import Decision, MixedOpponent, Opponent, Policy, uniform
+from metarl_agents.envs.parsing import last_tag
 
 
 class UniformOpponent(MixedOpponent):
@@ -56,20 +59,51 @@ class TableOpponent(MixedOpponent):
 
 
 class HumanOpponent(Opponent):
-    """Asks a human, again and again until the answer is a legal action.
+    """Asks a human, again and again until the answer means a legal action.
+
+    An answer may be put as a model may put it inside <action> </action>, or as plain words and numbers: capitals,
+    brackets, commas and a full stop are of no account.
 
     Args:
         ask: shows a text and returns what was typed; the builtin `input` by default.
         name: its role.
+        parse: what an answer of a model means in this game: `parse_action` of the environment.
     """
 
-    def __init__(self, ask: Callable[[str], str] = input, name: str = "human"):
-        self.name, self._ask = name, ask
+    def __init__(
+        self,
+        ask: Callable[[str], str] = input,
+        name: str = "human",
+        parse: Callable[[str], Any | None] | None = None,
+    ):
+        self.name, self._ask, self._parse = name, ask, parse
 
     def act(self, decision: Decision, rng: Random) -> str:
-        """Show the observation and the legal actions, and return the one that was typed."""
-        page = f"{decision.observation}\nYour move ({' '.join(decision.legal)}): "
+        """Show the observation, the legal actions and what may be typed, and return the action that was meant."""
+        legal = decision.legal
+        short = _plain(legal[0])
+        example = short if self._read(short, legal) == legal[0] else legal[0]
+        page = f"{decision.observation}\nYour move [{' | '.join(legal)}], for example {example}: "
         typed = self._ask(page).strip()
-        while typed not in decision.legal:
-            typed = self._ask(f'"{typed}" cannot be played here. {page}').strip()
-        return typed
+        while (action := self._read(typed, legal)) is None:
+            typed = self._ask(f'"{typed}" cannot be played here.\n{page}').strip()
+        return action
+
+    def _read(self, typed: str, legal: Sequence[str]) -> str | None:
+        """Return the legal action that was typed, or None."""
+        typed = last_tag(typed, "action") or typed
+        meant = self._parse(f"<action>{typed}</action>") if self._parse is not None else None
+        for answer in (typed, meant):
+            if answer in legal:
+                return answer
+        alike = [action for action in legal if _plain(action) == _plain(typed)]
+        return alike[0] if len(alike) == 1 and _plain(typed) else None
+
+
+def _plain(action: str) -> str:
+    """Return an action without what is of no account.
+
+    >>> _plain("(2, 2)"), _plain(" Bet. "), _plain("-1")
+    ('2 2', 'bet', '-1')
+    """
+    return " ".join(re.findall(r"[^\s()\[\],]+", action.lower().strip().rstrip(".!")))
