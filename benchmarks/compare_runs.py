@@ -17,7 +17,7 @@ import itertools
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -196,13 +196,13 @@ def _entropies(results: Sequence[EvaluationResult]) -> np.ndarray | None:
     return kept if kept.size else None
 
 
-def describe_group(group: Group, options: dict[str, int], *, sampled: bool = True) -> dict[str, Any]:
+def describe_group(group: Group, options: dict[str, int], *, whole: bool = True) -> dict[str, Any]:
     """Compute pooled pass@k, its interval and spread, and the gain of later episodes over the first.
 
     Args:
         group: the method.
         options: of the bootstrap.
-        sampled: also what independent first episodes tell.
+        whole: also what independent first episodes tell, and the record of every run.
     """
     table: dict[str, Any] = {}
     gains: dict[str, Any] = {}
@@ -219,9 +219,11 @@ def describe_group(group: Group, options: dict[str, int], *, sampled: bool = Tru
         }
         if k > 1:
             gains[f"pass@{k}"] = gain(group, k, options)
+    described = {"label": group.label, **table, "gain_over_pass@1": gains}
+    if not whole:
+        return described
     runs = [{"path": path, **_run_record(result)} for path, result in zip(group.paths, group.results, strict=True)]
-    alone = _sampled(group, options) if sampled else {}
-    return {"label": group.label, **table, "gain_over_pass@1": gains, **alone, "runs": runs}
+    return {**described, **_sampled(group, options), "runs": runs}
 
 
 def report(groups: Sequence[Group], comparison: dict[str, Any], *, markdown: bool) -> str:
@@ -262,11 +264,12 @@ def gain_line(entry: dict[str, Any]) -> str:
 
 
 def difference_line(entry: dict[str, Any]) -> str:
-    """Say how far two methods lie apart."""
+    """Say how far two methods lie apart, and how many seeds of each say so, where that is known."""
     p = f"p {_p_text(entry['p_value'])} (Holm {_p_text(entry['p_holm'])})"
     measure = measure_of(entry)
     spoken = measure.spoken.format(k=entry["k"])
-    return f"{spoken}, {entry['better']} minus {entry['than']}: {measure.apart(entry)}, {p}"
+    seeds = "; seeds: {} and {}".format(*entry["seeds"]) if "seeds" in entry else ""
+    return f"{spoken}, {entry['better']} minus {entry['than']}: {measure.apart(entry)}, {p}{seeds}"
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -293,7 +296,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 def _run_record(result: EvaluationResult) -> dict[str, Any]:
     """Keep all of a run's result but what every run shares."""
-    return {name: value for name, value in asdict(result).items() if name not in _MUST_AGREE}
+    kept = (item.name for item in fields(result) if item.name not in _MUST_AGREE)
+    return {name: getattr(result, name) for name in kept}
 
 
 def _sampled(group: Group, options: Mapping[str, int]) -> dict[str, Any]:

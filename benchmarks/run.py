@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.adopt import Adopter
-from bench.cells import RESULTS, ROOT, read_cells
+from bench.cells import RESULTS, ROOT
 from bench.figures import draw_all
-from bench.plan import PRESETS, Plan, load_plan
+from bench.kept import is_damaged, put_aside, read_kept
+from bench.plan import PRESETS, Job, Plan, load_plan
 from bench.runner import Runner
 from bench.summary import summarize
 from bench.table import duration, report
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and do what it asks for; return the exit status: 1 where cells failed."""
     chosen = _parser().parse_args(arguments)
     plan = load_plan(chosen.preset)
+    check_choice(plan, chosen)
     if chosen.list:
         print(listing(plan, chosen))
         return 0
@@ -48,9 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.table:
         return 0
     runner = Runner(plan, jobs=chosen.jobs)
-    wanted = plan.jobs_wanted(chosen.only, chosen.seeds)
+    wanted = chosen_jobs(plan, chosen)
+    damaged = any(is_damaged(runner.cells.get(job.key)) for job in wanted)
     if not runner.due(wanted):
-        return 0
+        return int(damaged)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         made = runner.run(wanted)
@@ -58,12 +61,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped; the same command goes on where this one ended")
         return 130
     show(plan, chosen)
-    return int(any(not cell.finished for cell in made))
+    return int(damaged or any(not cell.finished for cell in made))
+
+
+def chosen_jobs(plan: Plan, chosen: argparse.Namespace) -> list[Job]:
+    """Return the cells that are asked for; those on demand only where a pattern names them."""
+    return [job for job in plan.jobs_wanted(chosen.only, chosen.seeds) if chosen.only or not job.on_demand]
+
+
+def check_choice(plan: Plan, chosen: argparse.Namespace) -> None:
+    """Refuse a choice that leaves nothing, or less than it says.
+
+    Raises:
+        ConfigError: no row has the name or a seed, or no process would work.
+    """
+    if chosen.jobs is not None and chosen.jobs < 1:
+        raise ConfigError(f"`--jobs` is {chosen.jobs}, but at least one process must work: give 1 or more.")
+    plan.jobs_wanted(chosen.only)  # refuses a pattern that names nothing
+    there = {job.seed for _, row in plan.rows(chosen.only) for job in row.jobs if job.seed is not None}
+    strange = sorted(set(chosen.seeds or ()) - there)
+    if strange:
+        has = f"have the seeds {', '.join(map(str, sorted(there)))}" if there else "are not trained, and have no seeds"
+        raise ConfigError(f"no row that is asked for has the training seed {strange[0]}: they {has}.")
 
 
 def show(plan: Plan, chosen: argparse.Namespace) -> None:
     """Print the tables, and write what else is asked for."""
-    summary = summarize(plan.preset, plan=plan)
+    summary = summarize(plan.preset, plan=plan, seeds=chosen.seeds)
     only = {block.name for block, _ in plan.rows(chosen.only)} if chosen.only else None
     print(report(summary, markdown=chosen.markdown, only=only), flush=True)
     if chosen.json:
@@ -79,25 +103,32 @@ def show(plan: Plan, chosen: argparse.Namespace) -> None:
 
 def listing(plan: Plan, chosen: argparse.Namespace) -> str:
     """List the cells of a plan with their state and cost."""
-    cells = read_cells(plan.preset)
+    cells = read_kept(plan)
     lines = []
     wanted = plan.jobs_wanted(chosen.only, chosen.seeds)
     for job in wanted:
         state = cells[job.key].status if job.key in cells else "missing"
         lines.append(f"{state:9} {job.kind:9} {job.name:48} {duration(job.cost_s):>10}  {job.key[:10]}")
     lines += [f"skipped   {entry['block']}: {entry['reason']}" for entry in plan.skipped]
-    whole = duration(3600 * plan.hours_needed(wanted))
-    lines.append(f"{len(wanted)} cells; all of them take about {whole}, {plan.jobs} at a time")
+    counted = chosen_jobs(plan, chosen)
+    whole = duration(3600 * plan.hours_needed(counted))
+    if later := len(wanted) - len(counted):
+        lines.append(f"{later} of these cells are on demand: made only where `--only` names them, and not counted")
+    lines.append(f"{len(counted)} cells; all of them take about {whole}, {plan.jobs} at a time")
     return "\n".join(lines)
 
 
 def adopt(plan: Plan, paths: Sequence[str]) -> int:
     """Adopt run folders, then evaluation files; return 1 where one is refused."""
-    adopter = Adopter(plan, read_cells(plan.preset), Workshop(RUNS / plan.preset, plan.launch))
+    shop = Workshop(RUNS / plan.preset, plan.launch)
+    adopter = Adopter(plan, read_kept(plan), shop)
     refused = 0
     for path in sorted(map(Path, paths), key=lambda path: path.is_file()):
+        before = dict(adopter.cells)
         try:
             cell = adopter.evaluation(path) if path.is_file() else adopter.run(path.resolve())
+            if cell.key in before and before[cell.key].finished:
+                put_aside(before[cell.key], before, shop.runs)
             file = cell.write(RESULTS / plan.preset)
             print(f"adopted {path} as {cell.kind} {cell.name}: {file.relative_to(ROOT)}")
         except (ConfigError, CellFailed, OSError) as error:
@@ -110,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=PRESETS, default="cpu", help="which plan [cpu]")
     parser.add_argument("--only", metavar="PATTERN", help="block, row, or block/row; * stands for anything")
-    parser.add_argument("--seeds", type=int, nargs="+", help="these training seeds only")
+    parser.add_argument("--seeds", type=int, nargs="+", help="these training seeds only, in tables too")
     parser.add_argument("--jobs", type=int, help="processes at a time [the plan's]")
     parser.add_argument("--list", action="store_true", help="list cells, make nothing")
     parser.add_argument(

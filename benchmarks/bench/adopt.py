@@ -17,9 +17,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.cells import IDLE, ROOT, Cell, decides_training, key_of
+from bench.cells import ADDED_LATER, ROOT, Cell, decides_training, key_of
+from bench.deciding import launched, what_matters
 from bench.plan import Job, Plan
-from bench.work import VERSIONS_FILE, Workshop, date_of, evaluation_cell, shown, training_cell
+from bench.work import (
+    LAUNCHED,
+    VERSIONS_FILE,
+    Workshop,
+    date_of,
+    evaluation_cell,
+    launch_of,
+    shown,
+    training_cell,
+)
 from metarl_agents.cli import coerce, read_yaml
 from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
@@ -55,14 +65,16 @@ class Adopter:
         """Adopt a training run.
 
         Raises:
-            ConfigError: it is not what the plan asks for (with the settings that differ), or started elsewhere.
+            ConfigError: it is not what the plan asks for (with the settings that differ), or started elsewhere, or was
+                launched in another way.
         """
         config = _settings_of(folder)
-        key = key_of(decides_training(config))
+        key = key_of(decides_training(config, self.plan.launch))
         jobs = {job.key: job for job in self.plan.jobs_wanted() if job.kind == "train"}
         if key not in jobs:
             raise ConfigError(f"{shown(folder)} is no cell of this plan: {_nearest(config, list(jobs.values()))}.")
         place = recorded_machine(folder)
+        self._check_launch(folder, place or {})
         cell = training_cell(jobs[key], folder, machine=place)
         unstated = list(UNTOLD if place else ("machine",))
         if place and place["device"] == _device():
@@ -119,6 +131,16 @@ class Adopter:
                 raise ConfigError(f"{shown(file)} is of step {steps} of a run with {cell.training['steps']} steps.")
         raise ConfigError(f"{shown(file)} is of the model {model}, which is no cell of this plan: adopt its run first.")
 
+    def _check_launch(self, folder: Path, place: dict[str, Any]) -> None:
+        """Refuse a run of other precision or number of processes than the plan's; older runs do not tell."""
+        wanted = launched(self.plan.launch) if self.plan.launch else {"num_processes": 1, "mixed_precision": "no"}
+        for name in LAUNCHED:
+            if name in place and wanted[name] not in (None, place[name]):
+                raise ConfigError(
+                    f"{shown(folder)} was launched with {name} {place[name]!r}, but the plan's runs have "
+                    f"{wanted[name]!r}: train it as the plan says."
+                )
+
     def _check_start(self, folder: Path, job: Job) -> None:
         """Refuse a run whose evaluation before training is not what its start model does today."""
         file = folder / "eval" / "before.json"
@@ -162,7 +184,12 @@ def recorded_machine(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         noted = json.loads(file.read_text(encoding="utf-8"))
-        return {"device": str(noted["device"]), **dict.fromkeys(UNTOLD), "versions": dict(noted["versions"])}
+        return {
+            "device": str(noted["device"]),
+            **dict.fromkeys(UNTOLD),
+            "versions": dict(noted["versions"]),
+            **launch_of(noted),
+        }
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"cannot read {shown(file)} ({error!r}): take it away, and the machine is unknown.") from None
 
@@ -179,12 +206,12 @@ def _settings_of(folder: Path) -> Config:
 
 
 def _nearest(config: Config, jobs: Sequence[Job]) -> str:
-    """Say how the settings differ from those of the nearest training cell."""
-    ours = config.flat()
+    """Say how the settings that matter differ from those of the nearest training cell."""
+    ours, counts = config.flat(), _mattering(decides_training(config))
 
     def differing(job: Job) -> list[str]:
-        theirs = job.config.flat()
-        return [name for name in ours if name not in IDLE and ours[name] != theirs[name]]
+        theirs, either = job.config.flat(), counts | _mattering(job.decides)
+        return [name for name in ours if name in either and ours[name] != theirs[name]]
 
     if not jobs:
         return "the plan trains nothing"
@@ -192,6 +219,12 @@ def _nearest(config: Config, jobs: Sequence[Job]) -> str:
     other = nearest.config.flat()
     shown_differences = [f"`{name}` is {ours[name]!r}, not {other[name]!r}" for name in differing(nearest)]
     return f"next to {nearest.name}, {'; '.join(shown_differences) or 'its start model differs'}"
+
+
+def _mattering(decides: dict[str, Any]) -> set[str]:
+    """Return the settings that count, the neutral values of young ones included."""
+    everything = decides | {"settings": ADDED_LATER | decides["settings"]}
+    return {"model_name_or_path", *what_matters(everything, ADDED_LATER)["settings"]}
 
 
 def _differences(result: EvaluationResult, job: Job) -> list[str]:

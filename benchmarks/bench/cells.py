@@ -1,7 +1,11 @@
 """A cell: one trained model or one evaluation, kept as a JSON file under a hash of all that decides its result.
 
-What lives here: the hash, the file, and the packing of outcomes. What does not: which cells a table needs
-(`plan.py`) and how they are made (`work.py`).
+What lives here: the hash, the file, and the packing of outcomes. What does not: when a setting can matter
+(`deciding.py`), which cells a table needs (`plan.py`) and how they are made (`work.py`).
+
+A cell keeps all settings it was made with (`decides`). Its key is worked out from them whenever it is read, by the
+rules as they are now, so that a cell made under older rules, or by an older copy of this code, is found all the same;
+the hash in its file's name only keeps names apart.
 """
 
 from __future__ import annotations
@@ -10,13 +14,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from bench.deciding import launched, what_matters
 from bench.games import pack_games, unpack_games
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
@@ -40,7 +45,8 @@ IDLE = frozenset(
         *("eval_tasks", "eval_samples"),
     }
 )
-"""Settings that decide nothing a training cell keeps: paths, logging, the machine."""
+"""Settings that decide nothing a training cell keeps: paths, logging, the machine. Whether some others do depends on
+the rest of the settings (`deciding.py`)."""
 
 ADDED_LATER: dict[str, Any] = {
     "normalise_by_role": True,
@@ -73,7 +79,7 @@ class Cell:
     kind: str
     """"train" or "evaluate"."""
     key: str
-    """sha256 of `decides`."""
+    """`key_of(decides)`; worked out anew when the file is read."""
     name: str
     """For people: "minesweeper/lamer/s0"."""
     status: str
@@ -97,6 +103,8 @@ class Cell:
     """Of an evaluation: the model's name, its training cell, the digest of its weights."""
     result: dict[str, Any] | None = None
     """Of an evaluation: the packed `EvaluationResult`."""
+    path: Path | None = field(default=None, compare=False, repr=False)
+    """The file it was read from or written to; no part of what is kept."""
 
     @property
     def finished(self) -> bool:
@@ -105,8 +113,8 @@ class Cell:
 
     @property
     def file_name(self) -> str:
-        """Return the name of the cell's file."""
-        return f"{self.kind}-{stem(self.name, self.key)}.json"
+        """Return the name of the cell's file: the one it has, or will have."""
+        return self.path.name if self.path else f"{self.kind}-{stem(self.name, self.key)}.json"
 
     def evaluation(self) -> EvaluationResult:
         """Return what an evaluation cell found.
@@ -122,14 +130,16 @@ class Cell:
         """Write the cell's file, whole or not at all, in place of any older one with the same key."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {"format": _FORMAT, "version": _FORMAT_VERSION, **asdict(self)}
+        del values["path"]
         lines = [f" {json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in values.items()]
-        path = folder / self.file_name
+        path = folder / f"{self.kind}-{stem(self.name, self.key)}.json"
         unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         os.replace(unfinished, path)
-        for other in folder.glob(f"{self.kind}-*-{self.key[:10]}.json"):
-            if other != path:
-                other.unlink()
+        self.path = path
+        for other in _read_folder(folder, damaged="skip"):
+            if (other.kind, other.key) == (self.kind, self.key) and other.path != path:
+                other.path.unlink()
         return path
 
 
@@ -143,7 +153,7 @@ def stem(name: str, key: str) -> str:
 
 
 def read_cell(path: Path) -> Cell:
-    """Read one file.
+    """Read one file as it is, under the key it was written with; `read_cells` works out the one it has today.
 
     Raises:
         ConfigError: it cannot be read, or is no cell of this version.
@@ -152,30 +162,86 @@ def read_cell(path: Path) -> Cell:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f'cannot read the cell "{path}": {error}. Delete it, and it is made again.') from None
-    known = {item.name for item in fields(Cell)} | {"format", "version"}
-    if not isinstance(values, dict) or values.get("format") != _FORMAT or set(values) != known:
+    known = {item.name for item in fields(Cell)} - {"path"} | {"format", "version"}
+    is_cell = isinstance(values, dict) and values.get("format") == _FORMAT and set(values) == known
+    if (
+        not is_cell
+        or not isinstance(values["decides"], dict)
+        or not isinstance(values["decides"].get("settings"), dict)
+    ):
         raise ConfigError(f'"{path}" is not a cell of this version: delete it, and it is made again.')
-    return Cell(**{name: value for name, value in values.items() if name not in ("format", "version")})
+    return Cell(**{name: value for name, value in values.items() if name not in ("format", "version")}, path=path)
 
 
-def read_cells(preset: str, results: Path = RESULTS) -> dict[str, Cell]:
+def read_cells(preset: str, results: Path = RESULTS, *, damaged: Literal["raise", "skip"] = "raise") -> dict[str, Cell]:
     """Return {key: cell} of a preset, stale ones included.
+
+    Of several files with one key a finished cell counts, of an evaluation one of the very weights that count, and of
+    these the latest.
+
+    Args:
+        preset: whose cells.
+        results: where cells are kept, a folder for each preset.
+        damaged: what to do about files that cannot be read.
 
     Raises:
         ConfigError: a file is damaged.
     """
-    paths = sorted(path for kind in ("evaluate", "train") for path in (results / preset).glob(f"{kind}-*.json"))
-    return {cell.key: cell for cell in map(read_cell, paths)}
+    cells: dict[str, Cell] = {}
+    for cell in _read_folder(results / preset, damaged):
+        other = cells.get(cell.key)
+        if other is None or _precedence(cell, cells) > _precedence(other, cells):
+            cells[cell.key] = cell
+    return {key: cells[key] for key in sorted(cells, key=lambda key: cells[key].path.name)}
+
+
+def _precedence(cell: Cell, cells: dict[str, Cell]) -> tuple[bool, bool, str]:
+    """Return what one cell is preferred for to another with its key; `cells` holds the trainings already."""
+    model = cell.model or {}
+    trained = cells.get(model.get("train_key"))
+    fits = trained is None or (trained.training or {}).get("weights") == model.get("weights")
+    return cell.finished, fits, cell.date or ""
+
+
+def _read_folder(folder: Path, damaged: Literal["raise", "skip"]) -> list[Cell]:
+    """Read a folder's cells, trainings first, under the keys that the present rules give them."""
+    cells: list[Cell] = []
+    keys: dict[str, str] = {}
+    for path in (path for kind in ("train", "evaluate") for path in sorted(folder.glob(f"{kind}-*.json"))):
+        try:
+            cell = read_cell(path)
+        except ConfigError:
+            if damaged == "raise":
+                raise
+            continue
+        if train_key := cell.decides.get("train_key"):
+            # Evaluations used to name their training by its key alone, which was the hash of all its settings.
+            trained = cell.decides.get("train")
+            cell.decides["train_key"] = key_of(trained) if trained else keys.get(train_key, train_key)
+        if cell.model:
+            cell.model["train_key"] = cell.decides.get("train_key")
+        kept, cell.key = cell.key, key_of(cell.decides)
+        keys |= {kept: cell.key, _hash(cell.decides): cell.key}
+        cells.append(cell)
+    return cells
 
 
 def key_of(decides: dict[str, Any]) -> str:
-    """Return the hash of what decides a result; the order of keywords does not matter."""
-    text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the hash of what decides a result, less the settings that cannot matter; order means nothing."""
+    return _hash(what_matters(decides, ADDED_LATER))
 
 
-def decides_training(config: Config) -> dict[str, Any]:
-    """Return all that decides a training run: settings, code versions, the weights it starts from."""
+def _hash(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def decides_training(config: Config, launch: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all that may decide a training run: settings, code versions, the weights it starts from, its launcher.
+
+    Args:
+        config: all settings.
+        launch: the plan's words before the recipe, which say in what precision and by how many processes.
+    """
     flat = config.flat()
     kept = {name: value for name, value in flat.items() if name not in IDLE}
     return _versions(config) | {
@@ -183,11 +249,12 @@ def decides_training(config: Config) -> dict[str, Any]:
         "settings": _neutral_dropped({k: v for k, v in kept.items() if k != "model_name_or_path"}),
         "start": base_model(config),
         "task_file": _task_file(config),
+        **({"launch": launched(launch)} if launch else {}),
     }
 
 
 def decides_evaluation(config: Config, *, agent: str, split: str, train_key: str | None) -> dict[str, Any]:
-    """Return all that decides an evaluation of the base model, or of the one that the cell `train_key` trained."""
+    """Return all that may decide an evaluation of the base model, or of the one that the cell `train_key` trained."""
     flat = config.flat()
     return _versions(config) | {
         "kind": "evaluate",

@@ -62,6 +62,8 @@ class Played:
     """(runs,) training seeds; None for the base model."""
     tasks: tuple[int, ...]
     """(tasks,) seeds of the tasks."""
+    roles: tuple[tuple[str, int], ...]
+    """(tasks,) opponent and seat."""
     payoff: np.ndarray
     """(runs, tasks, N) what each episode counts."""
     endings: np.ndarray
@@ -102,12 +104,14 @@ def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None]
         seeds: (runs,) what they were trained with.
 
     Raises:
-        ConfigError: a result holds no examined games, or runs met different opponents in one task.
+        ConfigError: a result holds no examined games, or runs played different tasks or met different opponents in one.
     """
     if not results:
         return None
+    if any(result.task_seeds != results[0].task_seeds for result in results):
+        raise ConfigError("the runs played different tasks: evaluate them again.")
     records = [_record(result) for result in results]
-    by_task = [{row["seed"]: row for row in record["rows"]} for record in records]
+    by_task = [_by_task(record, result) for record, result in zip(records, results, strict=True)]
     tasks = results[0].task_seeds
     frame = {(one["opponent"], one["seat"]): one for one in records[0]["exact"]}
     roles = [_role([rows[task] for rows in by_task]) for task in tasks]
@@ -118,6 +122,7 @@ def read_played(results: Sequence[EvaluationResult], seeds: Sequence[int | None]
     return Played(
         seeds=tuple(seeds),
         tasks=tuple(tasks),
+        roles=tuple(roles),
         payoff=np.array(payoff),
         endings=np.array([[row["endings"] for row in rows] for rows in played]),
         floor=floor,
@@ -137,9 +142,17 @@ def _record(result: EvaluationResult) -> dict[str, Any]:
     if games is None or not {"exact", "least"} <= set(games):
         raise ConfigError(
             f"the evaluation {result.label} holds no games: its block cannot have the measure `exploited`, unless the "
-            "cell was damaged; delete that, and it is made again."
+            "cell was damaged."
         )
     return games
+
+
+def _by_task(record: Mapping[str, Any], result: EvaluationResult) -> dict[int, Mapping[str, Any]]:
+    """Return {seed of a task: its trial}."""
+    rows = {row["seed"]: row for row in record["rows"]}
+    if set(result.task_seeds) - set(rows):
+        raise ConfigError(f"the evaluation {result.label} lacks the games of some tasks: evaluate it again.")
+    return rows
 
 
 def _role(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
@@ -202,7 +215,14 @@ def compare(first: Played, second: Played, measure: str, options: Mapping[str, i
 
     Returns:
         `k`, the fields of a paired difference, and `seeds` that entered of each row.
+
+    Raises:
+        ConfigError: the rows met different opponents in one task.
     """
+    met = dict(zip(second.tasks, second.roles, strict=True))
+    for task, role in zip(first.tasks, first.roles, strict=True):
+        if met.get(task, role) != role:
+            raise ConfigError(f"in the task {task} they met {role} and {met[task]}")
     shared = [seed for seed in first.seeds if seed in second.seeds]
     has_base = None in (*first.seeds, *second.seeds)
     runs = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cells import EVALUATED, ROOT, decides_evaluation, decides_training, key_of, stem
-from bench.measures import EXPLOITED, PASS
+from bench.measures import PASS
 from metarl_agents.cli import coerce, read_yaml
 from metarl_agents.config import Config, ModelConfig
 from metarl_agents.errors import ConfigError
@@ -27,15 +27,12 @@ PRESETS = ("smoke", "cpu", "gpu")
 _BLOCK_KEYS = frozenset(
     {
         *("name", "title", "like", "kind", "requires", "recipe", "config", "seeds", "rows", "reference", "published"),
-        *("figures", "vary", "train", "evaluate", "methods", "cost", "note", "measure"),
+        *("figures", "vary", "train", "evaluate", "methods", "cost", "note", "measure", "on_demand"),
     }
 )
 _PLAN_KEYS = frozenset({"title", "jobs", "hours", "launch", "episodes_per_task", "train", "evaluate", "methods"})
 _PLAN_KEYS |= {"cost", "blocks"}
-_METHOD_KEYS = frozenset({"label", "train", "train_as", "evaluate", "agent"})
-_ALIKE = tuple(name for name in EVALUATED if name not in ("memory", "eval_samples"))
-"""What the rows of a table share in evaluation: tasks, sampling, limits. Memory is what rows compare; samples are taken
-of one row of each model."""
+_METHOD_KEYS = frozenset({"label", "train", "train_as", "evaluate", "agent", "cost"})
 _MODEL = tuple(item.name for item in fields(ModelConfig) if item.name not in EVALUATED)
 """Settings that say which model it is and how to load it."""
 
@@ -57,6 +54,8 @@ class Job:
     seed: int | None = None
     cost_s: float = 0.0
     """Expected wall-clock on the machine that the plan was written for."""
+    on_demand: bool = field(default=False, compare=False)
+    """Whether it is made only where a pattern names it."""
 
     @property
     def stem(self) -> str:
@@ -143,8 +142,9 @@ class Plan:
                     yield block, row
 
     def hours_needed(self, wanted: Iterable[Job] | None = None) -> float:
-        """Return the estimate for these cells, or for all, with the plan's number of processes."""
-        return sum(job.cost_s for job in (self.jobs_wanted() if wanted is None else wanted)) / self.jobs / 3600
+        """Return the estimate for these cells, or for all but those on demand, with the plan's number of processes."""
+        jobs = [job for job in self.jobs_wanted() if not job.on_demand] if wanted is None else wanted
+        return sum(job.cost_s for job in jobs) / self.jobs / 3600
 
 
 def matches(only: str, block: Block, row: Row) -> bool:
@@ -196,6 +196,8 @@ class _Expander:
         self.cost = plan.get("cost", {}) | block.get("cost", {})
 
     def block(self) -> Block:
+        from bench.fairness import check_fair, check_measure  # which asks what a block is
+
         written = self.written
         variants = (written.get("vary") or {}).get("variants") or {None: {}}
         rows = tuple(
@@ -218,8 +220,8 @@ class _Expander:
             note=written.get("note"),
             measure=written.get("measure", PASS.name),
         )
-        _check_fair(block, self.plan.get("episodes_per_task", 24))
-        _check_measure(block)
+        check_fair(block, self.plan.get("episodes_per_task", 24))
+        check_measure(block)
         return block
 
     def _row(self, name: str, variant: Any, changes: dict[str, Any]) -> Row:
@@ -245,7 +247,8 @@ class _Expander:
         train = None if seed is None else self._training(row_id, method, changes, seed)
         own = self._method(method)
         parts = [self.plan.get("evaluate"), self.written.get("evaluate"), own.get("evaluate"), changes.get("evaluate")]
-        config = _config(self.preset, *parts, _model_of(train))
+        # `opponents` is training's pool, and would win over the `env_kwargs` of a variant that meets others.
+        config = _config(self.preset | {"opponents": None}, *parts, _model_of(train))
         agent = own.get("agent", "policy")
         decides = decides_evaluation(config, agent=agent, split="test", train_key=train and train.key)
         return Job(
@@ -257,15 +260,17 @@ class _Expander:
             agent=agent,
             train=train,
             seed=seed,
-            cost_s=float(self.cost["evaluation"]),
+            on_demand=self.written.get("on_demand", False),
+            cost_s=float((self.cost | own.get("cost", {}))["evaluation"]),
         )
 
     def _training(self, row_id: str, method: str, changes: dict[str, Any], seed: int) -> Job:
         trained_as = self._method(method).get("train_as", method)
         parts = [self.plan.get("train"), self.written.get("train"), self._method(trained_as)["train"]]
         config = _config(self.preset, *parts, changes.get("train"), {"seed": seed})
-        decides = decides_training(config)
-        step_s = self.cost["meta_step" if config.trial.num_episodes > 1 else "rl_step"]
+        decides = decides_training(config, self.plan.get("launch", ()))
+        cost = self.cost | self._method(trained_as).get("cost", {})
+        step_s = cost["meta_step" if config.trial.num_episodes > 1 else "rl_step"]
         return Job(
             kind="train",
             name=self._name(trained_as if "train" not in changes else row_id, seed),
@@ -274,6 +279,7 @@ class _Expander:
             config=config,
             recipe=self.written["recipe"],
             seed=seed,
+            on_demand=self.written.get("on_demand", False),
             cost_s=float(step_s) * config.run.max_steps,
         )
 
@@ -327,45 +333,6 @@ def _check_names(values: dict[str, Any], known: frozenset[str], where: str) -> N
     unknown = sorted(set(values) - known)
     if unknown:
         raise ConfigError(f"{where} has the key `{unknown[0]}`, but may have {', '.join(sorted(known))} only.")
-
-
-def _check_fair(block: Block, episodes: int) -> None:
-    """Refuse a table whose rows had other chances: episodes per task in training, tasks and sampling in evaluation."""
-    conditions: dict[str | None, tuple[str, Any]] = {}
-    for row in block.rows:
-        job = row.jobs[0]
-        found = {name: job.decides["settings"].get(name) for name in _ALIKE}
-        first, expected = conditions.setdefault(row.variant, (row.id, found))
-        if expected != found:
-            names = ", ".join(f"`{name}`" for name in _ALIKE if found[name] != expected[name])
-            raise ConfigError(
-                f"`{row.id}` and `{first}` of the block {block.name} are not evaluated alike: {names} differ."
-            )
-        if job.train:
-            trial = job.train.config.trial
-            allotted = trial.num_episodes * trial.group_size
-            if allotted != episodes:
-                raise ConfigError(
-                    f"`{row.id}` of the block {block.name} may play {allotted} episodes of a task in training, but "
-                    f"the table compares methods at {episodes}: change `group_size`."
-                )
-    ids = [row.id for row in block.rows]
-    if len(set(ids)) < len(ids) or block.reference not in {*ids, *(row.method for row in block.rows)}:
-        raise ConfigError(f"the block {block.name} names a row twice, or its reference `{block.reference}` is no row.")
-
-
-def _check_measure(block: Block) -> None:
-    """Refuse a measure that is unknown, or one of games where an evaluation would not play all of them."""
-    if block.measure not in (PASS.name, EXPLOITED.name):
-        raise ConfigError(
-            f"the block {block.name} has the measure `{block.measure}`, but may have {PASS.name} or {EXPLOITED.name}."
-        )
-    ending = [row.id for row in block.rows if row.jobs[0].config.trial.stop_on_success]
-    if block.measure == EXPLOITED.name and ending:
-        raise ConfigError(
-            f"`{ending[0]}` of the block {block.name} ends a trial at its first success, but of games all episodes are "
-            "played: set `stop_on_success: false`."
-        )
 
 
 def _importable(package: str) -> bool:

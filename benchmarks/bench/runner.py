@@ -1,6 +1,6 @@
 """Make the cells that are missing: several at a time, each model before what plays it, with an estimate of the end.
 
-What does not live here: the work on a cell (`work.py`).
+What does not live here: the work on a cell (`work.py`), and which cells may be used as they are (`kept.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.cells import RESULTS, ROOT, Cell, read_cells
+from bench.cells import RESULTS, Cell
+from bench.kept import due, is_damaged, is_outdated, put_aside, read_kept, stays, trained_again
 from bench.plan import Job, Plan
-from bench.table import duration
-from bench.work import RUNS, Interrupted, Workshop, has_model, perform
+from bench.table import duration, trained_again_line
+from bench.work import RUNS, Interrupted, Workshop, perform, shown
 from metarl_agents.errors import ConfigError
 
 Perform = Callable[[Job, Workshop, Cell | None], Cell]
@@ -32,6 +33,9 @@ class Runner:
         runs: where models are kept, a folder for each preset.
         work: makes one cell; tests put something quick here.
         say: prints a line of progress.
+
+    Raises:
+        ConfigError: `jobs` is below 1.
     """
 
     def __init__(
@@ -45,38 +49,40 @@ class Runner:
         say: Callable[[str], None] = print,
     ) -> None:
         self.plan, self.work, self.say = plan, work, say
-        self.width = jobs or plan.jobs
+        self.width = plan.jobs if jobs is None else jobs
+        if self.width < 1:
+            raise ConfigError(f"`--jobs` is {self.width}, but at least one process must work: give 1 or more.")
         self.folder = results / plan.preset
         self.shop = Workshop(runs / plan.preset, plan.launch)
-        self.cells = read_cells(plan.preset, results)
+        self.cells = read_kept(plan, results)
         self._expected_s = self._taken_s = 0.0
         """Of the work done in this sitting: as the plan expected, and as it was."""
 
     def due(self, wanted: Sequence[Job]) -> list[Job]:
-        """Return the jobs that must be done: unfinished ones, and models that are played but not on this machine."""
-        due = [job for job in wanted if not self._finished(job)]
-        needed = {job.train.key for job in due if job.train is not None}
-        models = [job for job in wanted if job.key in needed and self._finished(job) and self._model(job) is None]
-        order = {job.key: place for place, job in enumerate(wanted)}
-        return sorted([*due, *models], key=lambda job: order[job.key])
+        """Return the jobs that must be done: what is not there, and models that are played but not on this machine."""
+        return due(wanted, self.cells)
 
     def run(self, wanted: Sequence[Job]) -> list[Cell]:
         """Make what is due of `wanted`, and return the new cells, failed ones included.
 
-        A failed model leaves out what would have played it; everything else goes on.
+        A failed model leaves out what would have played it; everything else goes on. Where a model is trained again and
+        comes out with other weights, the evaluations of the earlier ones are made again too, wanted or not.
 
         Raises:
             ConfigError: another process makes cells of this preset at the moment.
             KeyboardInterrupt: it was stopped; trainings have saved and go on from there next time.
         """
         with _alone(self.shop):
-            due = self.due(wanted)
-            if due:
-                self.say(f"{len(due)} cells to make, {self.width} at a time: {self._left(due)}")
-            return self._make(due)
+            for cell in (self.cells[job.key] for job in wanted if is_damaged(self.cells.get(job.key))):
+                self.say(f"  FAILED {cell.kind} {cell.name}: {cell.reason}")
+            jobs = self.due(wanted)
+            if jobs:
+                again = trained_again_line(len(trained_again(jobs, self.cells)))
+                self.say(f"{len(jobs)} cells to make, {self.width} at a time: {self._left(jobs)}{again}")
+            return self._make(jobs)
 
-    def _make(self, due: list[Job]) -> list[Cell]:
-        waiting, made, total = list(due), [], len(due)
+    def _make(self, jobs: list[Job]) -> list[Cell]:
+        waiting, made, total = list(jobs), [], len(jobs)
         running: dict[Future, tuple[Job, float]] = {}
         with ThreadPoolExecutor(self.width) as pool:
             try:
@@ -88,7 +94,9 @@ class Runner:
                     done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                     for future in done:
                         made.append(self._keep(future, *running[future]))
-                        del running[future]
+                        job, _ = running.pop(future)
+                        outdated = self._outdated(job, waiting)
+                        waiting, total = [*waiting, *outdated], total + len(outdated)
                         waiting = self._without_hopeless(waiting, made[-1])
                         left = [*waiting, *(job for job, _ in running.values())]
                         self._report(made[-1], total - len(left), total, left)
@@ -116,14 +124,31 @@ class Runner:
         return [job for job in waiting if job.train is None or job.train.key not in coming]
 
     def _keep(self, future: Future, job: Job, began: float) -> Cell:
-        """Write what a job found; raises what the job raised."""
+        """Write what a job found, and return it; raises what the job raised.
+
+        What is finished is never replaced by a failure, and by what other weights found only after it was put aside.
+        """
         cell, seconds = future.result(), time.monotonic() - began
-        cell.write(self.folder)
-        self.cells[cell.key] = cell
+        before = self.cells.get(job.key)
+        kept = stays(before, cell)
+        if kept is None:
+            if before is not None and before.finished:
+                aside = put_aside(before, self.cells, self.shop.runs)
+                self.say(f"  {job.kind} {job.name} is replaced: what it was is kept in {shown(aside)}")
+            cell.write(self.folder)
+        self.cells[job.key] = kept or cell
         if cell.finished:
             self._expected_s += job.cost_s
             self._taken_s += seconds
         return cell
+
+    def _outdated(self, job: Job, waiting: Sequence[Job]) -> list[Job]:
+        """Return the evaluations that must follow a training: those that played other weights of it before."""
+        if job.kind != "train":
+            return []
+        known = {other.key for other in waiting}
+        played = [other for other in self.plan.jobs_wanted() if other.train and other.train.key == job.key]
+        return [other for other in played if is_outdated(other, self.cells) and other.key not in known]
 
     def _without_hopeless(self, waiting: list[Job], cell: Cell) -> list[Job]:
         """Leave out what would play a model that could not be trained."""
@@ -140,16 +165,8 @@ class Runner:
         ratio = self._taken_s / self._expected_s if self._expected_s else 1.0
         return f"about {duration(ratio * sum(job.cost_s for job in left) / self.width)} left"
 
-    def _finished(self, job: Job) -> bool:
-        return job.key in self.cells and self.cells[job.key].finished
-
     def _trained(self, job: Job) -> Cell | None:
         return None if job.train is None else self.cells[job.train.key]
-
-    def _model(self, job: Job) -> Path | None:
-        """Return the folder of a finished training, where it is on this machine."""
-        folder = ROOT / (self.cells[job.key].run or "")
-        return folder if has_model(folder) else None
 
 
 @contextmanager

@@ -40,6 +40,9 @@ def report(summary: dict[str, Any], *, markdown: bool = False, only: set[str] | 
         stale = f"{len(summary['stale'])} kept cells are stale: settings or code have changed since"
         parts.append(f"{stale} ({', '.join(summary['stale'][:_SHOWN_PROBLEMS])})")
     parts += [f"not in this table: {entry['block']} ({entry['reason']})" for entry in summary["skipped"]]
+    told = {problem["cell"] for block in summary["blocks"] for row in block["rows"] for problem in row["problems"]}
+    failed = [entry for entry in summary["failed"] if entry["cell"].partition(" ")[2] not in told]
+    parts += [f"FAILED {entry['cell']}: {entry['reason']}" for entry in failed]
     return "\n\n".join([*parts, _state(summary)])
 
 
@@ -61,7 +64,7 @@ def block_parts(block: dict[str, Any], markdown: bool) -> list[str]:
     measure = measure_of(block)
     parts = [_title(f"{block['title']} ({block['name']})", 2, markdown)]
     corner, gain = ("method", "gain") if measure is PASS else (measure.corner, measure.gain.format(k=ks[-1]))
-    header = [corner, "seeds", "n", *(measure.column.format(k=k) for k in ks), gain]
+    header = [corner, "seeds", "tasks", *(measure.column.format(k=k) for k in ks), gain]
     parts.append(lay_out(header, [_row(row, ks, measure, markdown) for row in block["rows"]], markdown))
     for header, rows in (
         _endings(block, ks[-1]),
@@ -87,12 +90,12 @@ def _row(row: dict[str, Any], ks: Sequence[str], measure: Measure, markdown: boo
     seeds = f"{len(row['done'])}/{len(row['seeds'])}" if row["seeds"] else _NOTHING
     found = scores(row, measure)
     if not found:
-        state = str(row["n"]) if row["n"] else row["state"]
+        state = str(row["num_tasks"]) if row["num_tasks"] else row["state"]
         return [label, seeds, state, *[_NOTHING] * len(ks), _NOTHING]
     cells = [measure.told(found[k]["share"], found[k]["interval"]) if k in found else _NOTHING for k in ks]
     if row["best"]:
         cells[-1] = f"**{cells[-1]}**" if markdown else f"*{cells[-1]}"
-    return [label, seeds, str(row["n"]), *cells, _gain(row["gain"], measure)]
+    return [label, seeds, str(row["num_tasks"]), *cells, _gain(row["gain"], measure)]
 
 
 def _gain(gain: dict[str, Any] | None, measure: Measure) -> str:
@@ -170,8 +173,7 @@ def _published(block: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def _difference(entry: dict[str, Any], block: dict[str, Any]) -> str:
     labels = {row["id"]: row["label"] for row in block["rows"]}
-    line = difference_line(entry | {"better": labels[entry["better"]], "than": labels[entry["than"]]})
-    return f"{line}; seeds: {entry['seeds'][0]} and {entry['seeds'][1]}"
+    return difference_line(entry | {"better": labels[entry["better"]], "than": labels[entry["than"]]})
 
 
 def _problems(block: dict[str, Any]) -> list[str]:
@@ -190,9 +192,21 @@ def _state(summary: dict[str, Any]) -> str:
         return "all cells are there"
     left, whole = (duration(3600 * summary[name]) for name in ("hours_left", "hours"))
     return (
-        f"{missing} cells are missing, {failed} failed: about {left} of work, out of {whole} for the whole plan; what "
-        "is there is not made again"
+        f"{missing} cells are missing, {failed} failed: about {left} of work, out of {whole} for the whole plan"
+        f"{trained_again_line(len(summary['again']))}; what else is there is not made again"
     )
+
+
+def trained_again_line(count: int) -> str:
+    """Say how many finished models must be trained once more; "" where none must.
+
+    >>> trained_again_line(1)
+    '; 1 model is trained again, since its weights are not on this machine'
+    """
+    if not count:
+        return ""
+    told = ("model is", "its") if count == 1 else ("models are", "their")
+    return f"; {count} {told[0]} trained again, since {told[1]} weights are not on this machine"
 
 
 def _title(text: str, level: int, markdown: bool) -> str:

@@ -35,7 +35,9 @@ from metarl_agents.tracking.writers import METRICS_FILE
 
 RUNS = ROOT / "runs" / "bench"
 VERSIONS_FILE = "versions.json"
-"""Where a run notes its device and the versions that computed."""
+"""Where a run notes its device, its launch and the versions that computed."""
+LAUNCHED = ("num_processes", "mixed_precision")
+"""What a run notes of its launch, and older ones do not."""
 _CURVES = ("pass@1", "pass@2", "pass@3")
 _REASON_LETTERS = 300
 _INTERRUPTED = (130, -signal.SIGTERM, -signal.SIGINT)
@@ -151,7 +153,7 @@ def perform(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
 
 def failed(job: Job, reason: str) -> Cell:
     """Return the cell of a job that did not work."""
-    return Cell(job.kind, job.key, job.name, "failed", job.decides, job.seed, reason[:_REASON_LETTERS], now())
+    return Cell(job.kind, job.key, job.name, "failed", _decides(job), job.seed, reason[:_REASON_LETTERS], now())
 
 
 def training_cell(job: Job, folder: Path, **facts: Any) -> Cell:
@@ -183,8 +185,13 @@ def evaluation_cell(job: Job, result: EvaluationResult, trained: Cell | None, **
     run = trained.run if trained else None
     facts = {"date": now(), "seconds": result.seconds} | facts
     return Cell(
-        "evaluate", job.key, job.name, "finished", job.decides, job.seed, run=run, model=model, result=values, **facts
+        "evaluate", job.key, job.name, "finished", _decides(job), job.seed, run=run, model=model, result=values, **facts
     )
+
+
+def _decides(job: Job) -> dict[str, Any]:
+    """Return what decides a job; of an evaluation its training's settings too, since the rules for keys may change."""
+    return job.decides | ({"train": job.train.decides} if job.train else {})
 
 
 def _games_of(job: Job, result: EvaluationResult) -> dict[str, Any]:
@@ -238,19 +245,25 @@ def has_model(folder: Path) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Return what this machine is and which versions compute on it."""
+    """Return what this machine is and which versions compute on it, in a process that no launcher started."""
     import torch
 
     from metarl_agents.training.saving import versions
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return describe_machine(device, versions())
+    return describe_machine({"device": device, "versions": versions(), "num_processes": 1, "mixed_precision": "no"})
 
 
-def describe_machine(device: Any, versions: dict[str, str]) -> dict[str, Any]:
-    """Return a cell's record of where it was made: this machine, and what is given."""
+def describe_machine(noted: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell's record of where it was made: this machine, and what a run's `versions.json` notes."""
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
-    return {"device": str(device), "processor": _processor(), "threads": threads, "versions": versions}
+    own = {"processor": _processor(), "threads": threads}
+    return {"device": str(noted.get("device")), **own, "versions": noted.get("versions", {}), **launch_of(noted)}
+
+
+def launch_of(noted: dict[str, Any]) -> dict[str, Any]:
+    """Return by how many processes and in what precision a run was computed; nothing of a run that did not note it."""
+    return {name: noted[name] for name in LAUNCHED if name in noted}
 
 
 def now() -> str:
@@ -276,7 +289,7 @@ def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
         command = [job.recipe, "--config", settings, "--output_dir", folder, *resume]
         shop.call(command, folder.with_suffix(".log"), launched=True)
     noted = json.loads((folder / VERSIONS_FILE).read_text(encoding="utf-8"))
-    return training_cell(job, folder, machine=describe_machine(noted.get("device"), noted.get("versions", {})))
+    return training_cell(job, folder, machine=describe_machine(noted))
 
 
 def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
@@ -287,7 +300,11 @@ def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
     if trained is not None:
         folder = ROOT / trained.run
         if digest(folder) != trained.training["weights"]:
-            raise CellFailed(f"{trained.run} holds other weights than its cell was made from: delete both")
+            raise CellFailed(
+                f"the folder {shown(folder)} holds other weights than the cell "
+                f"{shown(trained.path) if trained.path else trained.file_name} was made from: delete both, and the "
+                "model is trained again"
+            )
         command += ["--model_name_or_path", folder]
     shop.call(command, output.with_suffix(".log"))
     result = EvaluationResult.from_json(output)

@@ -52,8 +52,10 @@ class Row:
     """Last of `pass_at` minus the first."""
     published: tuple[float | None, ...] = ()
     """(N,) the paper's numbers, as shares; None where it gives none."""
+    endings: tuple[tuple[str, str], ...] = ()
+    """(what, how much): how games ended and what they paid."""
     effort: tuple[tuple[str, str], ...] = ()
-    """(what, how much): how games ended and what they paid; episodes, tokens, time."""
+    """(what, how much) training took: episodes, tokens, time; empty too where an earlier row shows the same models."""
     remark: str = ""
     """What is special about the row's numbers, or went wrong."""
     absence: str = "not run"
@@ -135,6 +137,11 @@ class Block:
     charts: tuple[Chart, ...] = ()
 
     @property
+    def ending_names(self) -> tuple[str, ...]:
+        """Columns of how games ended, in the order they are first named."""
+        return tuple(dict.fromkeys(name for row in self.rows for name, _ in row.endings))
+
+    @property
     def effort_names(self) -> tuple[str, ...]:
         """Columns of what the rows cost, in the order they are first named."""
         return tuple(dict.fromkeys(name for row in self.rows for name, _ in row.effort))
@@ -154,11 +161,14 @@ class Report:
     """Cells that were run and failed, with the reason."""
     skipped: tuple[str, ...] = ()
     """Blocks that are planned and cannot be run here, with the reason."""
+    stale: tuple[str, ...] = ()
+    """Cells that are kept, but were made with other settings or code than now."""
 
     @property
     def open_parts(self) -> list[tuple[str, tuple[str, ...]]]:
         """What is not there, by kind; kinds of which there is nothing are left out."""
         kinds = [("Failed", self.failed), ("Not run yet", self.missing), ("Left out", self.skipped)]
+        kinds += [("Stale, since settings or code have changed", self.stale)]
         return [(title, lines) for title, lines in kinds if lines]
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from report.model import Block, Link, Number, Report, Row
 
 TEMPLATE = Path(__file__).with_name("page.html")
 NOTHING = "–"
+EFFORT = "Training: mean of the seeds."
 LONG_LIST = 6
 """More lines than this are folded away."""
 
@@ -35,7 +37,7 @@ def table_heads(block: Block) -> list[str]:
     """Return the headings of a block's first table, after the name of the rows."""
     ks = range(1, block.num_episodes + 1)
     published = ["paper"] if any(row.published for row in block.rows) else []
-    return [*(block.measure.column.format(k=k) for k in ks), *published, "seeds", "n"]
+    return [*(block.measure.column.format(k=k) for k in ks), *published, "seeds", "tasks"]
 
 
 def more_heads(block: Block) -> list[str]:
@@ -45,7 +47,7 @@ def more_heads(block: Block) -> list[str]:
     if most:
         heads.append("indep. pass@" + "/".join(str(k) for k in range(1, most + 1)))
     heads += ["diversity"] if any(row.diversity is not None for row in block.rows) else []
-    return heads + list(block.effort_names)
+    return heads + list(block.ending_names)
 
 
 def gain_of(row: Row, block: Block) -> str:
@@ -89,8 +91,14 @@ def more_cells(row: Row, block: Block) -> list[str]:
     cells += [_beside(row.independent)] if any(other.independent for other in block.rows) else []
     if any(other.diversity is not None for other in block.rows):
         cells.append(_nats(row.diversity))
+    endings = dict(row.endings)
+    return cells + [endings.get(name, NOTHING) for name in block.ending_names]
+
+
+def effort_cells(row: Row, block: Block) -> list[str]:
+    """Return the plain texts of a row of the third table, under `Block.effort_names`."""
     effort = dict(row.effort)
-    return cells + [effort.get(name, NOTHING) for name in block.effort_names]
+    return [effort.get(name, NOTHING) for name in block.effort_names]
 
 
 def _body(report: Report) -> str:
@@ -122,7 +130,7 @@ def _section(block: Block, index: int, level: int = 2) -> str:
     parts.append(_main_table(block, index))
     parts.append(_foldable("Differences", block.differences))
     parts.append(_figures(block, index))
-    parts.append(_more_table(block, index))
+    parts += [_more_table(block, index), _effort_table(block, index)]
     parts.append(_bullets(block.conditions))
     return "".join([*parts, "</section>"])
 
@@ -149,11 +157,21 @@ def _main_cells(row: Row, block: Block) -> list[str]:
 
 def _more_table(block: Block, index: int) -> str:
     heads = more_heads(block)
-    measured = [row for row in block.rows if row.pass_at or row.effort]
+    measured = [row for row in block.rows if row.pass_at or row.endings]
     if not heads or not measured:
         return ""
     rows = [(row, [f"<td>{escape(cell)}</td>" for cell in more_cells(row, block)]) for row in measured]
     return _table(block.more, f"more-{index}", heads, rows)
+
+
+def _effort_table(block: Block, index: int) -> str:
+    """Write what training took in a table of its own, so that none is wider than the page; it has no best row."""
+    rows = [
+        (replace(row, is_best=False), [f"<td>{escape(cell)}</td>" for cell in effort_cells(row, block)])
+        for row in block.rows
+        if row.effort
+    ]
+    return _table(EFFORT, f"effort-{index}", block.effort_names, rows) if rows else ""
 
 
 def _table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +24,6 @@ from report.model import Block, Chart, Link, Number, Report, Row, Series
 
 VIEWER_PAGE = "trajectories.html"
 _WINDOW = 10
-_TRAINING = "Training: mean of the seeds."
 _FEW = 4
 """Up to so many methods, a chart also shows bands and evaluations; beyond, they would hide each other."""
 
@@ -49,6 +49,7 @@ def read_report(summary: dict[str, Any], *, root: Path, page_folder: Path) -> Re
             missing=tuple(map(str, summary.get("missing", ()))),
             failed=tuple(_because(entry, "cell") for entry in summary.get("failed", ())),
             skipped=tuple(_because(entry, "block") for entry in summary.get("skipped", ())),
+            stale=tuple(map(str, summary.get("stale", ()))),
         )
     except KeyError as error:
         raise ConfigError(f"the summary has an entry without {error}: compute it again from the cells.") from None
@@ -75,7 +76,12 @@ def _because(entry: dict[str, Any], name: str) -> str:
 def _block(entry: dict[str, Any], root: Path, page_folder: Path) -> Block:
     measure = measure_of(entry)
     episodes = max([int(entry.get("num_episodes") or 1), *(len(scores(row, measure)) for row in entry["rows"])])
+    trained = [{"models": row["id"], **row} for row in entry["rows"] if row.get("training")]
+    told = {row["id"] for row in different(trained, "models")}
     rows = tuple(_row(row, measure, episodes, root, page_folder) for row in entry["rows"])
+    rows = tuple(
+        row if of["id"] in told else replace(row, effort=()) for row, of in zip(rows, entry["rows"], strict=True)
+    )
     labels = {row["id"]: row["label"] for row in entry["rows"]}
     published = entry.get("published") or {}
     is_ablation = entry.get("kind") == "ablation"
@@ -85,7 +91,7 @@ def _block(entry: dict[str, Any], root: Path, page_folder: Path) -> Block:
         rows=rows,
         num_episodes=episodes,
         measure=measure,
-        more=" ".join(part for part in (measure.more, diversity_explained(entry["rows"]), _TRAINING) if part),
+        more=" ".join(part for part in (measure.more, diversity_explained(entry["rows"])) if part),
         is_ablation=is_ablation,
         about=str(entry.get("verdict") or ""),
         source=", ".join(str(published[name]) for name in ("source", "setting") if published.get(name)),
@@ -116,7 +122,8 @@ def _row(entry: dict[str, Any], measure: Measure, episodes: int, root: Path, pag
         diversity=None if diversity is None else _number(diversity | {"share": diversity["nats"]}),
         gain=None if gain is None else Number(gain["mean"], gain["low"], gain["high"]),
         published=tuple(None if value is None else value / 100 for value in entry.get("published") or ()),
-        effort=(*_endings(entry.get("games")), *_effort(training)),
+        endings=_endings(entry.get("games")),
+        effort=_effort(training),
         remark=_remark(entry),
         absence=_absence(entry),
         is_best=bool(entry.get("best")),

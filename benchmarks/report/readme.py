@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.comparing import finished_rows, trained_otherwise
 from bench.measures import Measure, diversity_explained, measure_of, scores
 from bench.plan import Plan
 from bench.table import different
@@ -104,15 +105,18 @@ def rewrite_readme(path: Path, text: str) -> None:
 
 def _is_complete(block: dict[str, Any]) -> bool:
     """Whether the row that others are compared with is there, and one of models that were trained otherwise."""
-    rows = {row["id"]: row for row in _finished(block)}
-    reference = rows.get(block["reference"])
-    others = [row for row in rows.values() if row["training"] and reference and row["models"] != reference["models"]]
-    return bool(others)
+    rows = _finished(block)
+    reference = next((row for row in rows if row["id"] == block["reference"]), None)
+    return reference is not None and any(row["training"] for row in trained_otherwise(rows, reference))
 
 
 def _finished(block: dict[str, Any]) -> list[dict[str, Any]]:
-    measure = measure_of(block)
-    return [row for row in block["rows"] if row["state"] == "finished" and row["meaningful"] and scores(row, measure)]
+    return finished_rows(block["rows"], measure_of(block))
+
+
+def _begun(block: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that the verdict speaks of: those with some of their seeds, too."""
+    return [row for row in block["rows"] if row["meaningful"] and scores(row, measure_of(block))]
 
 
 def _text(shown: Sequence[dict[str, Any]], complete: Sequence[dict[str, Any]], details: str) -> str:
@@ -122,7 +126,7 @@ def _text(shown: Sequence[dict[str, Any]], complete: Sequence[dict[str, Any]], d
 
 def _block(block: dict[str, Any]) -> list[str]:
     """Return the paragraphs of a table: what it is, its rows, and what follows from them."""
-    rows, measure = _finished(block), measure_of(block)
+    rows, measure = _begun(block), measure_of(block)
     verdict = escape(block["verdict"])
     told = [f"{verdict[:1].upper()}{verdict[1:]}.", _lead(block, rows, measure), _seeds(rows, measure), _effort(rows)]
     return [
@@ -142,7 +146,8 @@ def _table(block: dict[str, Any], rows: Sequence[dict[str, Any]], measure: Measu
         found, bold = scores(row, measure), "**" if row["best"] else ""
         numbers = [measure.told(found[k]["share"], found[k]["interval"]) if k in found else NOTHING for k in ks]
         label = f"{bold}{escape(row['label'], bars=False)}{bold}"
-        seeds = str(len(row["done"])) if row["done"] else NOTHING
+        some, all_of_them = len(row["done"]), len(row["seeds"])
+        seeds = NOTHING if not some else str(some) if some == all_of_them else f"{some} of {all_of_them}"
         cells.append([label, seeds, *numbers[:-1], f"{bold}{numbers[-1]}{bold}", *(cell(row) for _, cell in kept)])
     return lay_out([*header, *(head for head, _ in kept)], cells, markdown=True)
 

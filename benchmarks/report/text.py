@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from metarl_agents.evaluation.layout import lay_out
 from metarl_agents.tracking.markdown import escape, one_line
 from report.model import Block, Report, Row
-from report.page import LONG_LIST, NOTHING, counts, more_cells, more_heads, percents, table_heads
+from report.page import EFFORT, LONG_LIST, NOTHING, counts, effort_cells, more_cells, more_heads, percents, table_heads
 
 
 def render_text(report: Report, *, pictures: str) -> str:
@@ -56,7 +56,7 @@ def _block(block: Block, pictures: str) -> list[str]:
         parts.append(f"Paper: {escape(block.source or 'published numbers')}.")
     parts.append(_bullets(f"{row.label}: {row.remark}" for row in block.rows if row.remark))
     parts += [_foldable("Differences", block.differences), _pictures(block, pictures), _more_table(block)]
-    return [*parts, _bullets(block.conditions)]
+    return [*parts, _effort_table(block), _bullets(block.conditions)]
 
 
 def _foldable(title: str, lines: Sequence[str]) -> str:
@@ -91,12 +91,22 @@ def _more_table(block: Block) -> str:
     rows = [
         [_label(row), *(escape(cell, bars=False) for cell in more_cells(row, block))]
         for row in block.rows
-        if row.pass_at or row.effort
+        if row.pass_at or row.endings
     ]
     if not heads or not rows:
         return ""
     table = lay_out(["method", *(escape(head, bars=False) for head in heads)], rows, markdown=True)
     return f"{escape(block.more)}\n\n{table}" if block.more else table
+
+
+def _effort_table(block: Block) -> str:
+    rows = [
+        [escape(row.label, bars=False), *(escape(cell, bars=False) for cell in effort_cells(row, block))]
+        for row in block.rows
+        if row.effort
+    ]
+    heads = ["method", *(escape(head, bars=False) for head in block.effort_names)]
+    return f"{EFFORT}\n\n{lay_out(heads, rows, markdown=True)}" if rows else ""
 
 
 def _pictures(block: Block, folder: str) -> str:

@@ -272,13 +272,22 @@ def test_a_crashed_trial_is_a_failure_of_its_run_and_stays_in_the_denominator(pl
     assert "meta-RL: crashed episodes, counted as failed: 2" in " ".join(report(found).split())
 
 
-def test_a_trial_of_which_nobody_knows_the_opponent_is_refused(plan):
+def test_a_trial_of_which_nobody_knows_the_opponent_costs_its_row_that_seed_and_no_other_row_anything(plan):
     def crash(job, result):
         if job.name == "rocks/meta/s1":
             result.meta["games"]["rows"][0] |= {"opponent": None, "seat": None, "payoffs": [], "endings": []}
 
-    with pytest.raises(ConfigError, match="the runs met .*evaluate them again"):
-        summary(plan, cells_of(plan, crash))
+    cells = cells_of(plan, crash)
+    found = summary(plan, cells)
+    block, whole = found["blocks"][0], summary(plan, cells_of(plan))["blocks"][0]
+    meta = row_of(block, "meta")
+    assert (meta["state"], meta["done"]) == ("partial", [0])
+    file = next(cell.file_name for cell in cells.values() if (cell.kind, cell.name) == ("evaluate", "rocks/meta/s1"))
+    (problem,) = meta["problems"]
+    assert problem["status"] == "failed" and f"delete {file}" in problem["reason"]
+    assert [entry["cell"] for entry in found["failed"]] == ["evaluate rocks/meta/s1"]
+    assert f"FAILED rocks/meta/s1: {problem['reason']}" in " ".join(report(found).split())
+    assert row_of(block, "rl") == row_of(whole, "rl") and row_of(block, "base") == row_of(whole, "base")
 
 
 def test_where_nothing_can_be_exploited_the_table_leads_with_payoffs(plan):
@@ -297,18 +306,51 @@ def test_where_nothing_can_be_exploited_the_table_leads_with_payoffs(plan):
     assert "+1.000" in render_page(read_report(found, root=ROOT, page_folder=ROOT))
 
 
-def test_runs_that_met_different_opponents_in_one_task_are_refused(plan):
+def test_runs_that_met_different_opponents_in_one_task_cost_their_row_alone(plan):
     def swap(job, result):
-        if job.seed == 1:
+        if job.name == "rocks/meta/s1":
             result.meta["games"]["rows"][0]["opponent"] = "safe"
 
-    with pytest.raises(ConfigError, match="the runs met"):
-        summary(plan, cells_of(plan, swap))
+    cells = cells_of(plan, swap)
+    found = summary(plan, cells)
+    block = found["blocks"][0]
+    meta = row_of(block, "meta")
+    assert (meta["state"], meta["done"], meta["games"]) == ("failed", [], None)
+    files = [cell.file_name for cell in cells.values() if cell.kind == "evaluate" and "rocks/meta" in cell.name]
+    assert all("the runs met" in problem["reason"] for problem in meta["problems"])
+    assert len(files) == 2 and all(file in problem["reason"] for problem in meta["problems"] for file in files)
+    assert row_of(block, "rl")["state"] == "finished" and block["differences"] == []
+    assert row_of(found["blocks"][1], "meta:others")["games"] is not None
+    assert "the runs met" in render_page(read_report(found, root=ROOT, page_folder=ROOT))
 
 
-def test_an_evaluation_without_games_is_named(plan):
-    with pytest.raises(ConfigError, match="rocks/base holds no games"):
-        summary(plan, cells_of(plan, lambda job, result: result.meta.clear()))
+def test_rows_that_met_different_opponents_in_one_task_are_not_compared_and_it_is_said(plan):
+    def swap(job, result):
+        if job.name.startswith("rocks/rl"):
+            result.meta["games"]["rows"][3]["opponent"] = "weak"
+
+    block = block_of(plan, cells_of(plan, swap))
+    assert [entry["than"] for entry in block["differences"]] == ["base"] and not any(r["best"] for r in block["rows"])
+    assert "meta-RL and RL cannot be compared: in the task" in block["verdict"]
+    assert any("cannot be compared" in note for note in block["notes"])
+
+
+def test_an_evaluation_without_games_is_named_and_fails_alone(plan):
+    found = summary(plan, cells_of(plan, lambda job, result: job.name == "rocks/base" and result.meta.clear()))
+    rows = {row["id"]: row for row in found["blocks"][0]["rows"]}
+    assert (rows["base"]["state"], rows["meta"]["state"]) == ("failed", "finished")
+    assert "rocks/base holds no games" in rows["base"]["problems"][0]["reason"]
+
+
+def test_tasks_in_which_nothing_can_be_exploited_do_not_count_where_few_cannot_name_a_winner(plan):
+    def few(job, result):
+        result.meta["games"]["exact"] = [dict(one) for one in result.meta["games"]["exact"]]
+        result.meta["games"]["exact"][0]["ceiling"] = 0.0  # twenty tasks less
+
+    block = block_of(plan, cells_of(plan, few))
+    assert row_of(block, "meta")["games"]["framed"] == 10 and row_of(block, "meta")["num_tasks"] == 40
+    assert block["verdict"] == "n too small: 10 tasks with something to exploit cannot tell rows apart"
+    assert not any(row["best"] for row in block["rows"])
 
 
 # What is printed and drawn.
@@ -319,9 +361,9 @@ def test_the_table_shows_shares_endings_payoffs_spread_and_differences(plan, mar
     text = report(summary(plan, cells_of(plan)), markdown=markdown, only={"rocks"})
     squeezed = " ".join(text.replace("|", " ").split())
     for told in (
-        "exploited % seeds n episode 1 episode 2 episode 3",
+        "exploited % seeds tasks episode 1 episode 2 episode 3",
         "episode 3 - 1",
-        "meta-RL 2/2 80 0.0 [0.0, 0.0] 50.0 [50.0, 50.0]",
+        "meta-RL 2/2 40 0.0 [0.0, 0.0] 50.0 [50.0, 50.0]",
         "episode 3 won % drawn % lost % unfinished % payoff",
         "meta-RL 75.0 25.0 0.0 0.0 +1.000 [",
         "lowest to highest seed episode 1 episode 2 episode 3",

@@ -14,25 +14,10 @@ from bench import cells  # noqa: E402
 from bench.cells import decides_evaluation, decides_training, digest, key_of, pack, read_cells, unpack  # noqa: E402
 from bench.plan import load_plan  # noqa: E402
 from bench.summary import summary  # noqa: E402
-from bench_samples import METHODS, PLAN, SOLVED, Trainer, other_value  # noqa: E402
+from bench_samples import METHODS, PLAN, SOLVED, Trainer  # noqa: E402
 
-from metarl_agents.cli import settings  # noqa: E402
 from metarl_agents.config import Config  # noqa: E402
 from metarl_agents.errors import ConfigError  # noqa: E402
-
-
-def test_a_training_cell_is_stale_when_any_setting_changes_but_the_idle_ones(plan):
-    job = next(job for job in plan.jobs_wanted() if job.kind == "train")
-    flat = job.config.flat()
-    wrong = []
-    for name, (kind, item) in settings().items():
-        if name in ("env", "tasks"):  # both must name something that is there; see the next test
-            continue
-        changed = Config.from_flat(flat | {name: other_value(kind, item, flat[name])})
-        moved = key_of(decides_training(changed)) != job.key
-        if moved == (name in cells.IDLE):
-            wrong.append(name)
-    assert wrong == []
 
 
 def test_the_contents_of_a_task_file_decide_and_its_environment_does(plan, tmp_path):
@@ -208,6 +193,22 @@ def test_tables_share_the_cells_that_they_have_in_common(plan):
         ("group_size: 2}", "group_size: 4}", "may play 12 episodes of a task in training, but .* at 6"),
         ("{label: base, evaluate: {", "{label: base, evaluate: {eval_temperature: 0.1, ", "not evaluated alike"),
         ("{label: base, evaluate: {", "{label: base, evaluate: {eval_tasks: 9, ", "not evaluated alike"),
+        *(
+            (
+                "num_episodes: 1, group_size: 6",
+                f"num_episodes: 1, group_size: 6, {change}",
+                f"not trained alike: {name}",
+            )
+            for change, name in [
+                ("tasks_per_step: 3", "`tasks_per_step` differ"),
+                ("max_steps: 3", "`max_steps` differ"),
+                ("updates_per_batch: 2", "`updates_per_batch` differ"),
+                ("env: two_doors, env_kwargs: {}", "`env`, `env_kwargs` differ"),
+                ("env_kwargs: {size: 4, mines: 3}", "`env_kwargs` differ"),
+                ("max_turns: 5", "`max_turns` differ"),
+                ("model_name_or_path: a/b", "`model_name_or_path` differ"),
+            ]
+        ),
         ("{label: base, evaluate: {", "{label: base, evaluate: {memori: none, ", "memori"),
         ("{label: base, ", "{lable: base, ", "`lable`"),
         ("base: {label", "bass: {label", "no method `base`"),
@@ -217,6 +218,16 @@ def test_a_table_of_unequal_chances_or_unknown_names_is_refused(write, old, new,
     assert old in METHODS
     with pytest.raises(ConfigError, match=message):
         write(methods=METHODS.replace(old, new))
+
+
+def test_a_variant_may_change_how_long_and_what_all_of_its_rows_are_trained_on(write):
+    changes = "{train: {max_steps: 1, tasks_per_step: 4, env_kwargs: {size: 4, mines: 3}}}"
+    plan = write(PLAN.replace("{train: {gamma_traj: 0.9}}", changes).replace("rows: [meta]", "rows: [rl, meta]"))
+    trained = {row.id: row.jobs[0].train.config for row in plan.blocks[1].rows}
+    assert {name: config.run.max_steps for name, config in trained.items()} == {
+        **{"rl:0": 2, "rl:0.9": 1},
+        **{"meta:0": 2, "meta:0.9": 1},
+    }
 
 
 def test_an_environment_without_its_recipe_is_left_out_with_the_reason(write):

@@ -1,8 +1,12 @@
-"""Which settings decide an evaluation: those of the evaluation, each of them, and none of the training's."""
+"""Which settings decide an evaluation: those of the evaluation, each of them, and none of the training's.
+
+When a setting matters beside the others is held against the code in `test_bench_deciding.py`.
+"""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -15,8 +19,12 @@ from games_samples import write_plan  # noqa: E402
 
 from metarl_agents.cli import coerce, read_yaml, settings  # noqa: E402
 from metarl_agents.config import Config  # noqa: E402
+from metarl_agents.envs import Environment  # noqa: E402
 from metarl_agents.errors import ConfigError  # noqa: E402
+from metarl_agents.evaluation.evaluate import evaluate  # noqa: E402
+from metarl_agents.evaluation.results import table_notes  # noqa: E402
 from metarl_agents.training import warm_start  # noqa: E402
+from metarl_agents.types import StepResult  # noqa: E402
 
 
 def evaluation_of(plan, row="meta"):
@@ -50,12 +58,13 @@ def with_changes(old, new):
 
 @pytest.mark.parametrize("name", EVALUATED)
 def test_how_a_row_is_trained_does_not_reach_its_evaluation(plan, tmp_path, name):
-    old = "num_episodes: 3, group_size: 2"
-    new = "num_episodes: 1, group_size: 6" if name == "num_episodes" else f"{old}, {written(name, tmp_path)}"
-    changed = evaluation_of(write_plan(tmp_path / "other", PLAN, with_changes(old, new)))
+    if name == "num_episodes":
+        texts = PLAN, with_changes("num_episodes: 3, group_size: 2", "num_episodes: 1, group_size: 6")
+    else:  # of all rows, which a table asks to be trained alike
+        texts = PLAN.replace("tasks_per_step: 2}", f"tasks_per_step: 2, {written(name, tmp_path)}}}"), METHODS
+    changed = evaluation_of(write_plan(tmp_path / "other", *texts))
     before = evaluation_of(plan)
-    idle = ("eval_tasks", "eval_samples")  # they decide nothing that a training keeps
-    assert changed.train.config != before.train.config and (changed.train.key != before.train.key or name in idle)
+    assert changed.train.config.flat()[name] != before.train.config.flat()[name]
     assert changed.decides["settings"] == before.decides["settings"]
     flat, wanted = changed.config.flat(), before.config.flat()
     assert {name: flat[name] for name in EVALUATED} == {name: wanted[name] for name in EVALUATED}
@@ -76,8 +85,8 @@ def test_a_row_that_is_evaluated_otherwise_is_refused_by_the_name_of_the_setting
 
 
 def test_a_trained_model_is_loaded_as_it_was_trained(tmp_path):
-    methods = METHODS.replace("group_size: 2}", "group_size: 2, use_peft: true, lora_r: 4, model_name_or_path: a/b}")
-    model = evaluation_of(write_plan(tmp_path / "other", PLAN, methods)).config.model
+    text = PLAN.replace("tasks_per_step: 2}", "tasks_per_step: 2, use_peft: true, lora_r: 4, model_name_or_path: a/b}")
+    model = evaluation_of(write_plan(tmp_path / "other", text, METHODS)).config.model
     assert (model.use_peft, model.lora_r, model.model_name_or_path) == (True, 4, "a/b")
 
 
@@ -133,3 +142,34 @@ def test_how_a_model_is_taught_decides_where_it_is_made_on_the_spot_and_nowhere_
     monkeypatch.setattr(warm_start, name, value)
     assert not keys(env="two_doors", env_kwargs={}) & on_the_spot
     assert keys() == shipped
+
+
+class Lottery(Environment):
+    """Whatever is said is a ticket; about one of three wins."""
+
+    def describe(self):
+        return "Say anything."
+
+    def reset(self, *, seed):
+        self.seed = seed
+        return "Well?", {}
+
+    def parse_action(self, text):
+        return text
+
+    def step(self, action):
+        return StepResult("So be it.", 0.0, True, False, {"success": crc32(f"{self.seed} {action}".encode()) % 3 == 0})
+
+
+def test_training_at_another_temperature_changes_nothing_in_an_evaluation_and_its_own_temperature_does(tiny_policy):
+    def found(**changes):
+        config = Config.from_flat({"memory": "none", "max_new_tokens_per_turn": 3, "max_prompt_tokens": 300} | changes)
+        return evaluate(tiny_policy, Lottery, config, num_tasks=24, samples=2)
+
+    warm, cold = found(temperature=1.0), found(temperature=0.4, top_p=0.5, top_k=3, min_p=0.1, repetition_penalty=1.5)
+    assert warm.solved_at == cold.solved_at and len({*warm.solved_at}) > 2, "what is equal must be able to differ"
+    assert warm.first_episode_successes == cold.first_episode_successes
+    assert warm.sampling == cold.sampling and warm.sampling.startswith("temperature 0.7, top_p 0.8, top_k 20,")
+    assert f"sampling: {warm.sampling}" in table_notes([warm, cold])
+    other = found(eval_temperature=0.4)
+    assert other.sampling.startswith("temperature 0.4,") and other.solved_at != warm.solved_at

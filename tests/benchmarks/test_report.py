@@ -43,7 +43,7 @@ def test_whatever_a_label_an_error_or_a_title_holds_is_inert_in_the_markdown():
     inline = [child for token in tokens for child in token.children or ()]
     assert {child.type for child in inline} <= {"text", "text_special", "strong_open", "strong_close", "image"}
     rows = [token.type for token in tokens].count("tr_open")
-    assert rows == 2 * (3 + 2), "two blocks: a head and two rows, a head and one row"
+    assert rows == 2 * (3 + 2 + 2), "two blocks: a head and two rows, twice a head and one row"
     sources = [child.attrs["src"] for child in inline if child.type == "image"]
     assert sources and all(re.fullmatch(r"pictures/[a-z0-9_-]+\.svg", source) for source in sources)
 

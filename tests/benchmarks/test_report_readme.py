@@ -136,14 +136,17 @@ def test_what_stands_in_brackets_behind_a_diversity_is_said(kinds, told):
     assert "entropy of 4 or 8 first attempts" in " ".join(shown(found).split())
 
 
-def test_rows_that_are_not_finished_and_baselines_that_mean_nothing_are_left_out():
+def test_rows_without_numbers_and_baselines_that_mean_nothing_are_left_out():
     found = complete()
-    found["blocks"][0]["rows"] += [
-        row("part", state="partial", done=[0]),
-        row("none", ()),
-        row("react", meaningful=False, models=[]),
-    ]
+    found["blocks"][0]["rows"] += [row("none", ()), row("react", meaningful=False, models=[])]
     assert shown(found) == shown(complete())
+
+
+def test_rows_with_some_of_their_seeds_stand_there_and_say_how_many():
+    found = complete()
+    found["blocks"][0]["rows"] += [row("part", state="partial", seeds=[0, 1, 2], done=[0])]
+    line = next(line for line in shown(found).splitlines() if "part" in line and line.startswith("|"))
+    assert "| 1 of 3 |" in line
 
 
 @pytest.mark.parametrize(
