@@ -2,7 +2,7 @@
 
     accelerate launch recipes/train_tictactoe.py
     accelerate launch recipes/train_tictactoe.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_tictactoe.py --env_kwargs "{opponents: [mcts_100]}" --opponents mcts_100
+    accelerate launch recipes/train_tictactoe.py --opponents mcts_100   # a search, and nobody else
     accelerate launch recipes/train_tictactoe.py --config recipes/configs/tictactoe/qwen3_4b.yaml
 
 Without flags: the built-in tiny model against short searches, on a CPU. `--config` replaces that preset; qwen3_4b.yaml

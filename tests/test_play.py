@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from metarl_agents import play
+from metarl_agents import cli, play
 from metarl_agents.cli import TRIAL_SETTINGS
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.two_doors import TwoDoors
@@ -146,7 +146,7 @@ def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise():
     assert (unknown.trial.wording, unknown.sampling.max_new_tokens_per_turn) == ("compact", 24)
 
 
-@pytest.mark.parametrize("file", sorted(play.PRESETS.glob("*/tiny.yaml")), ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", sorted(cli.PRESETS.glob("*/tiny.yaml")), ids=lambda file: file.parent.name)
 def test_the_tiny_model_is_played_as_its_preset_trains_it_in_every_environment(file, tmp_path):
     preset = yaml.safe_load(file.read_text(encoding="utf-8"))
     (tmp_path / "warm_start.json").write_text("{}")

@@ -5,12 +5,14 @@ Read first: `check_fair`. What does not live here: who is compared with whom (`c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.cells import EVALUATED
 from bench.measures import EXPLOITED, PASS
-from bench.plan import Block, Row
 from metarl_agents.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bench.plan import Block, Row
 
 _ALIKE = tuple(name for name in EVALUATED if name not in ("memory", "eval_samples"))
 """What the rows of a table share in evaluation: tasks, sampling, limits. Memory is what rows compare; samples are taken

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cells import EVALUATED, ROOT, decides_evaluation, decides_training, key_of, stem
+from bench.fairness import check_fair, check_measure
 from bench.measures import PASS
 from metarl_agents.cli import coerce, read_yaml
 from metarl_agents.config import Config, ModelConfig
@@ -196,8 +197,6 @@ class _Expander:
         self.cost = plan.get("cost", {}) | block.get("cost", {})
 
     def block(self) -> Block:
-        from bench.fairness import check_fair, check_measure  # which asks what a block is
-
         written = self.written
         variants = (written.get("vary") or {}).get("variants") or {None: {}}
         rows = tuple(

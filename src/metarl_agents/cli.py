@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from metarl_agents.addresses import did_you_mean
-from metarl_agents.config import Config, unknown_choice
+from metarl_agents.config import Config, TrialConfig, unknown_choice
 from metarl_agents.errors import ConfigError
 
 
@@ -223,6 +223,9 @@ TRIAL_SETTINGS = (
 """What a model that was trained in a run expects of its trials."""
 
 
+PRESETS = Path(__file__).parents[2] / "recipes" / "configs"
+BRIEF = {"wording": "compact", "max_new_tokens_per_turn": 24}
+"""How the built-in tiny model, taught on the spot, speaks where there is no preset for it."""
 _ABOVE = {"checkpoint-": 0, "merged": 0, "snapshot-": 1}
 """Beginning of a model folder's name -> which of the folders above it is the run's."""
 
@@ -241,6 +244,24 @@ def run_settings(folder: str | Path) -> dict[str, Any]:
     if not {"env", "model_name_or_path"} <= set(values):
         return {}
     return {name: values[name] for name in TRIAL_SETTINGS if name in values}
+
+
+def model_settings(model: str, env: str | None = None) -> dict[str, Any]:
+    """Return the settings that a model was made with: its run's, or those of the built-in tiny model; {} of others.
+
+    Args:
+        model: as in `model_name_or_path`.
+        env: what is to be played; None for the default.
+    """
+    found = run_settings(model) if model not in ("", "tiny") else {}
+    is_built_in = model == "tiny" or bool(model) and (Path(model).expanduser() / "warm_start.json").is_file()
+    return found or (tiny_settings(env or TrialConfig().env) if is_built_in else {})
+
+
+def tiny_settings(env: str) -> dict[str, Any]:
+    """Return the settings under which the built-in tiny model is trained in an environment, where it has a preset."""
+    file = PRESETS / env / "tiny.yaml"
+    return read_yaml(file) if file.is_file() else {"env": env, **BRIEF}
 
 
 def trial_defaults(preset: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

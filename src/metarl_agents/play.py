@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TextIO
 
-from metarl_agents.cli import build_parser, parse_with_extras, read_yaml, run_cli, run_settings, trial_defaults
+from metarl_agents.cli import build_parser, model_settings, parse_with_extras, run_cli, trial_defaults
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.games import GameEnvironment, HumanOpponent
 from metarl_agents.envs.games.seating import Seating
@@ -45,9 +44,6 @@ SETTINGS = (
     "trust_remote_code",
     "enable_thinking",
 )
-PRESETS = Path(__file__).parents[2] / "recipes" / "configs"
-BRIEF = {"wording": "compact", "max_new_tokens_per_turn": 24}
-"""How the built-in tiny model, taught on the spot, speaks where there is no preset for it."""
 TEACHING = "Teaching the tiny model this environment first; that takes a few minutes ...\n"
 PENALTIES = ("invalid_action_penalty", "penalty_scope", "length_penalty")
 HUMAN, OWN = "human", "own"
@@ -89,24 +85,6 @@ def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the model's own run, or those that the tiny model knows."""
     model = flags.get("model_name_or_path", "")
     return {"model_name_or_path": model, **trial_defaults(model_settings(model, flags.get("env")), flags)}
-
-
-def model_settings(model: str, env: str | None = None) -> dict[str, Any]:
-    """Return the settings that a model was made with: its run's, or those of the built-in tiny model; {} of others.
-
-    Args:
-        model: as in `model_name_or_path`.
-        env: what is to be played; None for the default.
-    """
-    found = run_settings(model) if model not in ("", "tiny") else {}
-    is_built_in = model == "tiny" or bool(model) and (Path(model).expanduser() / "warm_start.json").is_file()
-    return found or (tiny_settings(env or TrialConfig().env) if is_built_in else {})
-
-
-def tiny_settings(env: str) -> dict[str, Any]:
-    """Return the settings under which the built-in tiny model is trained in an environment, where it has a preset."""
-    file = PRESETS / env / "tiny.yaml"
-    return read_yaml(file) if file.is_file() else {"env": env, **BRIEF}
 
 
 def _play(config: Config, task: int, delay: float | None, opponent: str | None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -257,11 +257,16 @@ def _episode(
     framed = [
         (payoff, exact)
         for row, payoff in zip(rows, payoffs, strict=True)
-        if (exact := values.get((row["opponent"], row["seat"]))) is not None and exact.gap > SMALLEST_GAP
+        if _leaves_something(exact := values.get((row["opponent"], row["seat"])))
     ]
     gap = sum(exact.gap for _, exact in framed) / len(framed) if framed else 0.0
     exploited = estimate([(payoff - exact.floor) / gap for payoff, exact in framed]) if framed else None
     return {"n": len(rows), **shares, "payoff": estimate(payoffs), "exploited": exploited}
+
+
+def _leaves_something(exact: Exact | None) -> TypeGuard[Exact]:
+    """Whether floor and ceiling are known and far enough apart for a share of what lies between them."""
+    return exact is not None and exact.gap > SMALLEST_GAP
 
 
 def counted(row: Row, episode: int, least: Mapping[int, float | None]) -> float:
@@ -369,7 +374,7 @@ def _entered(games: Mapping[str, Any], exact: Mapping[Role, Exact]) -> str:
     for part in games["summary"]:
         if part["opponent"] is not None:
             value = exact.get((part["opponent"], part["seat"]))
-            counts[part["seat"]][0] += part["n"] * (value is not None and value.gap > SMALLEST_GAP)
+            counts[part["seat"]][0] += part["n"] * _leaves_something(value)
             counts[part["seat"]][1] += part["n"]
     told = [f"{framed} of {n} ({games['players'][seat]} seat)" for seat, (framed, n) in counts.items() if n]
     return "" if all(framed == n for framed, n in counts.values()) else f"{' and '.join(told)} tasks"
