@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from bench.cells import Cell
 from bench.plan import Plan
@@ -66,4 +67,11 @@ def _machine_line(cell: Cell) -> str:
     )
     processor = place["processor"] or "processor not recorded"
     threads = "threads not recorded" if place["threads"] is None else f"{place['threads']} thread(s) each"
-    return f"{place['device']} ({processor}, {threads}; {shown or 'versions not recorded'})"
+    return f"{_devices(place)} ({processor}, {threads}; {shown or 'versions not recorded'})"
+
+
+def _devices(place: dict[str, Any]) -> str:
+    """Name the device, with the number of processes and their precision where they are not one and full."""
+    processes, precision = place.get("num_processes"), place.get("mixed_precision")
+    told = f"{processes} x {place['device']}" if (processes or 1) > 1 else place["device"]
+    return f"{told} in {precision}" if precision not in (None, "no") else told

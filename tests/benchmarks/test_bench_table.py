@@ -77,11 +77,14 @@ def test_what_is_not_recorded_of_machines_and_dates_is_said_and_never_left_out(m
         cell.machine, cell.date = None, None
     evaluated = [cell for cell in runner.cells.values() if cell.kind == "evaluate"]
     evaluated[0].machine, evaluated[0].date = place, "2026-11-28T01:05:36+00:00"
-    evaluated[1].machine = place | {"processor": "Fast", "threads": 2, "versions": {"torch": "2"}}
+    alone = {"num_processes": 1, "mixed_precision": "no"}
+    evaluated[1].machine = place | alone | {"processor": "Fast", "threads": 2, "versions": {"torch": "2"}}
+    evaluated[2].machine = evaluated[1].machine | {"device": "cuda", "num_processes": 4, "mixed_precision": "bf16"}
     lines = header(plan, list(runner.cells.values()))
     trained = len(runner.cells) - len(evaluated)
     assert f"trained on a machine that was not recorded: {trained} cells" in lines
-    assert f"evaluated on a machine that was not recorded: {len(evaluated) - 2} cells" in lines
+    assert f"evaluated on a machine that was not recorded: {len(evaluated) - 3} cells" in lines
+    assert "evaluated on 4 x cuda in bf16 (Fast, 2 thread(s) each; torch 2): 1 cells" in lines
     cpu = "cpu (processor not recorded, threads not recorded; versions not recorded)"
     assert (
         f"evaluated on {cpu}: 1 cells" in lines
