@@ -272,9 +272,11 @@ def now() -> str:
 
 
 def shown(path: Path) -> str:
-    """Return a path relative to the repository where it lies in there."""
-    path = path.resolve()
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+    """Return a path relative to the repository where it lies in there, be it by way of a link to another disk."""
+    for place in (Path(os.path.abspath(path)), path.resolve()):
+        if place.is_relative_to(ROOT):
+            return str(place.relative_to(ROOT))
+    return str(path.resolve())
 
 
 def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:

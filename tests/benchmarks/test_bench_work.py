@@ -207,3 +207,18 @@ def test_an_interrupt_while_a_cell_is_written_loses_it_not(plan, tmp_path, monke
     monkeypatch.setattr(Cell, "write", interrupted_once)
     kept = run_all(plan, tmp_path, lambda job, shop, trained: cell_of(job))
     assert times[0] in kept
+
+
+def test_a_run_is_named_relative_to_the_repository_also_where_a_link_leads_elsewhere(tmp_path, monkeypatch):
+    repository, disk = tmp_path / "repository", tmp_path / "disk"
+    (disk / "run").mkdir(parents=True)
+    repository.mkdir()
+    (repository / "runs").symlink_to(disk)
+    monkeypatch.setattr(work, "ROOT", repository)
+    assert work.shown(repository / "runs" / "run") == "runs/run"
+    monkeypatch.chdir(repository)
+    assert work.shown(Path("runs") / "run") == "runs/run" and work.shown(disk / "run") == str(disk / "run")
+
+
+def test_committed_cells_name_no_folder_of_the_machine_that_made_them():
+    assert {cell.run for cell in read_cells("cpu").values() if cell.run and Path(cell.run).is_absolute()} == set()
