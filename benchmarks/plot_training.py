@@ -189,10 +189,8 @@ def _legend(figure: Any, names: Sequence[str], window: int, *, several: bool) ->
         Line2D([], [], color="#555555", marker="o", linestyle="none", label="evaluation"),
     ]
     kinds += [Patch(color="#555555", alpha=0.25, label="lowest to highest run")] * several
-    place, height = (
-        {"loc": "lower center", "frameon": False, "columnspacing": 1.6, "fontsize": 11},
-        figure.get_figheight(),
-    )
+    place = {"loc": "lower center", "frameon": False, "columnspacing": 1.6, "fontsize": 11}
+    height = figure.get_figheight()
     figure.legend(handles=colours, ncols=len(colours), bbox_to_anchor=(0.5, 0.34 / height), **place)
     figure.legend(handles=kinds, ncols=len(kinds), bbox_to_anchor=(0.5, 0.08 / height), **place)
 

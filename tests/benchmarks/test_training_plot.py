@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-plot_training = pytest.importorskip("plot_training")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import plot_training  # noqa: E402
+
 pytest.importorskip("matplotlib")
 
 
