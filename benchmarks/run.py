@@ -4,7 +4,7 @@ r"""The success tables: every method on every environment, from cells that are m
     python benchmarks/run.py --table                           # prints only, makes nothing
     python benchmarks/run.py --list                            # every cell, and whether it is there
     python benchmarks/run.py --preset smoke                    # five minutes on two cores: does it all work?
-    python benchmarks/run.py --only "minesweeper/lamer*" --seeds 0 --jobs 1
+    python benchmarks/run.py --only "minesweeper/lamer*" sokoban --seeds 0 --jobs 1
     python benchmarks/run.py --table --markdown --figures docs --only minesweeper
     python benchmarks/run.py --adopt runs/my_run runs/my_evaluation.json
 
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def chosen_jobs(plan: Plan, chosen: argparse.Namespace) -> list[Job]:
     """Return the cells that are asked for; those on demand only where a pattern names them."""
-    return [job for job in plan.jobs_wanted(chosen.only, chosen.seeds) if chosen.only or not job.on_demand]
+    return [job for job in plan.jobs_wanted(*chosen.only, seeds=chosen.seeds) if chosen.only or not job.on_demand]
 
 
 def check_choice(plan: Plan, chosen: argparse.Namespace) -> None:
@@ -77,8 +77,8 @@ def check_choice(plan: Plan, chosen: argparse.Namespace) -> None:
     """
     if chosen.jobs is not None and chosen.jobs < 1:
         raise ConfigError(f"`--jobs` is {chosen.jobs}, but at least one process must work: give 1 or more.")
-    plan.jobs_wanted(chosen.only)  # refuses a pattern that names nothing
-    there = {job.seed for _, row in plan.rows(chosen.only) for job in row.jobs if job.seed is not None}
+    plan.jobs_wanted(*chosen.only)  # refuses a pattern that names nothing
+    there = {job.seed for _, row in plan.rows(*chosen.only) for job in row.jobs if job.seed is not None}
     strange = sorted(set(chosen.seeds or ()) - there)
     if strange:
         has = f"have the seeds {', '.join(map(str, sorted(there)))}" if there else "are not trained, and have no seeds"
@@ -88,7 +88,7 @@ def check_choice(plan: Plan, chosen: argparse.Namespace) -> None:
 def show(plan: Plan, chosen: argparse.Namespace) -> None:
     """Print the tables, and write what else is asked for."""
     summary = summarize(plan.preset, plan=plan, seeds=chosen.seeds)
-    only = {block.name for block, _ in plan.rows(chosen.only)} if chosen.only else None
+    only = {block.name for block, _ in plan.rows(*chosen.only)} if chosen.only else None
     print(report(summary, markdown=chosen.markdown, only=only), flush=True)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
@@ -105,7 +105,7 @@ def listing(plan: Plan, chosen: argparse.Namespace) -> str:
     """List the cells of a plan with their state and cost."""
     cells = read_kept(plan)
     lines = []
-    wanted = plan.jobs_wanted(chosen.only, chosen.seeds)
+    wanted = plan.jobs_wanted(*chosen.only, seeds=chosen.seeds)
     for job in wanted:
         state = cells[job.key].status if job.key in cells else "missing"
         lines.append(f"{state:9} {job.kind:9} {job.name:48} {duration(job.cost_s):>10}  {job.key[:10]}")
@@ -140,7 +140,13 @@ def adopt(plan: Plan, paths: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=PRESETS, default="cpu", help="which plan [cpu]")
-    parser.add_argument("--only", metavar="PATTERN", help="block, row, or block/row; * stands for anything")
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        nargs="+",
+        default=[],
+        help="blocks, rows, or block/row, what any of them names; * stands for anything",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", help="these training seeds only, in tables too")
     parser.add_argument("--jobs", type=int, help="processes at a time [the plan's]")
     parser.add_argument("--list", action="store_true", help="list cells, make nothing")

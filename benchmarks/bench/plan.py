@@ -117,29 +117,37 @@ class Plan:
     launch: tuple[str, ...] = ()
     episodes_per_task: int = 24
 
-    def jobs_wanted(self, only: str | None = None, seeds: Iterable[int] | None = None) -> list[Job]:
+    def jobs_wanted(self, *only: str, seeds: Iterable[int] | None = None) -> list[Job]:
         """Return every cell once, in the order of the tables, each model before what plays it.
 
         Args:
-            only: a pattern for block or row, as in `minesweeper` or `*/lamer*`; None for all.
+            only: patterns for blocks or rows, as in `minesweeper` or `*/lamer*`: what any of them names; none for all.
             seeds: training seeds; None for all. The base model's rows have none and always stay.
+
+        Raises:
+            ConfigError: one of the patterns names nothing, or no row of them has the seeds.
         """
         chosen = None if seeds is None else set(seeds)
+        if idle := [pattern for pattern in only if not any(self.rows(pattern))]:
+            self._refuse(f"`{idle[0]}` names nothing in this plan")
         found: dict[str, Job] = {}
-        for _, row in self.rows(only):
+        for _, row in self.rows(*only):
             for job in row.jobs:
                 if chosen is None or job.seed is None or job.seed in chosen:
                     found |= {part.key: part for part in (job.train, job) if part and part.key not in found}
-        if not found and (only or chosen is not None):
-            names = ", ".join(block.name for block in self.blocks)
-            raise ConfigError(f"nothing in this plan matches; its blocks are {names} (`--list` shows all rows).")
+        if not found and chosen is not None:
+            self._refuse("nothing in this plan matches")
         return list(found.values())
 
-    def rows(self, only: str | None = None) -> Iterator[tuple[Block, Row]]:
-        """Yield the rows that a pattern names, with their blocks."""
+    def _refuse(self, why: str) -> None:
+        names = ", ".join(block.name for block in self.blocks)
+        raise ConfigError(f"{why}; its blocks are {names} (`--list` shows all rows).")
+
+    def rows(self, *only: str) -> Iterator[tuple[Block, Row]]:
+        """Yield the rows that any of the patterns names, with their blocks; all rows where there are none."""
         for block in self.blocks:
             for row in block.rows:
-                if only is None or matches(only, block, row):
+                if not only or any(matches(pattern, block, row) for pattern in only):
                     yield block, row
 
     def hours_needed(self, wanted: Iterable[Job] | None = None) -> float:
@@ -148,9 +156,9 @@ class Plan:
         return sum(job.cost_s for job in jobs) / self.jobs / 3600
 
 
-def matches(only: str, block: Block, row: Row) -> bool:
-    """Whether `only` names the block, the row, or both as `block/row`; `*` stands for anything."""
-    return any(fnmatch(text, only) for text in (block.name, row.id, f"{block.name}/{row.id}"))
+def matches(pattern: str, block: Block, row: Row) -> bool:
+    """Whether a pattern names the block, the row, or both as `block/row`; `*` stands for anything."""
+    return any(fnmatch(text, pattern) for text in (block.name, row.id, f"{block.name}/{row.id}"))
 
 
 def load_plan(preset: str, folder: Path = PLANS) -> Plan:

@@ -37,7 +37,8 @@ def command(plan, make, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "nosuch"], "nothing in this plan matches; its blocks are main, sweep"),
+        (["--only", "nosuch"], "`nosuch` names nothing in this plan; its blocks are main, sweep"),
+        (["--only", "main", "nosuch"], "`nosuch` names nothing"),
         (["--seeds", "7"], "no row that is asked for has the training seed 7: they have the seeds 0, 1"),
         (["--seeds", "0", "7"], "training seed 7"),
         (["--only", "sweep", "--seeds", "1"], "training seed 1: they have the seeds 0"),

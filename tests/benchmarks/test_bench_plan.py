@@ -241,9 +241,10 @@ def test_an_environment_without_its_recipe_is_left_out_with_the_reason(write):
 
 
 def test_a_pattern_names_blocks_and_rows_and_seeds_leave_the_base_model(plan):
-    assert {job.name for job in plan.jobs_wanted("main/rl*", [1])} == {"main/rl/s1", "main/rl_memory/s1"}
+    assert {job.name for job in plan.jobs_wanted("main/rl*", seeds=[1])} == {"main/rl/s1", "main/rl_memory/s1"}
     assert {job.name for job in plan.jobs_wanted("base")} == {"main/base"}
-    assert {job.seed for job in plan.jobs_wanted("main", [0])} == {None, 0}
+    assert plan.jobs_wanted("sweep", "main") == plan.jobs_wanted(), "what any pattern names, in the order of the tables"
+    assert {job.seed for job in plan.jobs_wanted("main", seeds=[0])} == {None, 0}
     with pytest.raises(ConfigError, match="its blocks are main, sweep"):
         plan.jobs_wanted("sokoban")
 
