@@ -106,9 +106,9 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     pictures.mkdir(parents=True, exist_ok=True)
     for old in pictures.glob("*.svg"):
         old.unlink()
-    for index, block in enumerate([*report.main, *report.ablations]):
+    for block in (*report.main, *report.ablations):
         for number, chart in enumerate(block.charts):
-            text = standalone(chart, f"chart-{index}-{number}")
+            text = standalone(chart, "chart")  # a document of its own, and the same whatever blocks stand before it
             (pictures / picture_name(block, number)).write_text(text, encoding="utf-8")
     texts = {PAGE: render_page(report), TEXT: render_text(report, pictures=PICTURES)}
     for name, text in texts.items():

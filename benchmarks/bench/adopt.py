@@ -164,11 +164,11 @@ class Adopter:
         settings = {name: value for name, value in job.config.flat().items() if name != "seed"}
         text = yaml.safe_dump(settings)
         if text not in self._starts:
-            name = self.shop.runs / f"start-of-{job.stem}"
             self.shop.runs.mkdir(parents=True, exist_ok=True)
-            file, output = name.with_suffix(".yaml"), name.with_suffix(".eval.json")
+            endings = ("yaml", "eval.json", "log")
+            file, output, log = (self.shop.runs / f"start-of-{job.stem}.{ending}" for ending in endings)
             file.write_text(text, encoding="utf-8")
-            self.shop.call(["recipes/evaluate.py", "--config", file, "--output", output], name.with_suffix(".log"))
+            self.shop.call(["recipes/evaluate.py", "--config", file, "--output", output], log)
             self._starts[text] = EvaluationResult.from_json(output)
         return self._starts[text]
 

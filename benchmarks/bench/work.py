@@ -289,7 +289,7 @@ def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
             shutil.rmtree(folder)  # it was stopped before its first checkpoint
         settings = _settings_file(job, shop.runs)
         command = [job.recipe, "--config", settings, "--output_dir", folder, *resume]
-        shop.call(command, folder.with_suffix(".log"), launched=True)
+        shop.call(command, shop.runs / f"{job.stem}.log", launched=True)
     noted = json.loads((folder / VERSIONS_FILE).read_text(encoding="utf-8"))
     return training_cell(job, folder, machine=describe_machine(noted))
 
@@ -308,7 +308,7 @@ def _evaluate(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
                 "model is trained again"
             )
         command += ["--model_name_or_path", folder]
-    shop.call(command, output.with_suffix(".log"))
+    shop.call(command, shop.runs / f"{job.stem}.eval.log")
     result = EvaluationResult.from_json(output)
     seconds = round(time.perf_counter() - started, 1)
     return evaluation_cell(job, result, trained, seconds=seconds, machine=machine())

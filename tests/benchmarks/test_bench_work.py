@@ -28,7 +28,7 @@ class Listener(Workshop):
     """A workshop that writes down its command lines and runs nothing."""
 
     def call(self, command, log, **how):
-        self.heard = self.words(command, **how)
+        self.heard, self.log = self.words(command, **how), log
         raise CellFailed("nothing was run")
 
 
@@ -52,6 +52,15 @@ def test_a_training_is_launched_by_the_launcher_beside_this_python(plan, tmp_pat
 def test_an_evaluation_is_not_launched_since_it_refuses_sharded_weights(plan, tmp_path):
     words = heard(a_job(plan, "evaluate"), tmp_path)
     assert words[:2] == [sys.executable, "recipes/evaluate.py"]
+
+
+def test_every_job_has_a_log_of_its_own_also_where_a_variant_is_called_0_point_3(tmp_path):
+    logs = []
+    for job in load_plan("cpu").jobs_wanted("gamma_traj"):
+        shop = Listener(tmp_path)
+        perform(job, shop, None)
+        logs.append(shop.log.name)
+    assert len(logs) == len(set(logs)) > 1 and any("0.3" in name for name in logs)
 
 
 def test_a_launcher_that_lies_elsewhere_is_looked_for_in_path(tmp_path):

@@ -91,3 +91,15 @@ def test_an_unreadable_summary_is_one_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit):
         script.main(["--summary", str(tmp_path / "broken.json"), "--output", str(tmp_path / "out")])
     assert "cannot read the summary" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_picture_is_the_same_whatever_blocks_stand_before_its_own(tmp_path):
+    def written(found, folder):
+        script.write_report(script.read_report(found, root=tmp_path, page_folder=folder), folder)
+        return {item.name: item.read_text() for item in (folder / "pictures").iterdir()}
+
+    found = summary([row("lamer", curves=[curves(0)])])
+    first = {**found["blocks"][0], "name": "an_earlier_one"}
+    alone = written(found, tmp_path / "alone")
+    behind = written({**found, "blocks": [first, *found["blocks"]]}, tmp_path / "behind")
+    assert alone and alone.items() <= behind.items() and len(behind) == 2 * len(alone)
