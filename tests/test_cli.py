@@ -1,5 +1,7 @@
 """Flags and YAML: what wins, what fits, what is refused, and how quickly."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -242,6 +244,31 @@ def test_other_errors_keep_their_traceback_and_the_status_of_main_is_the_exit_st
 
 def python(code, *argv):
     return subprocess.run([sys.executable, *code, *argv], capture_output=True, text=True, timeout=60, cwd=ROOT)
+
+
+WRONG = "from metarl_agents import cli; from metarl_agents.errors import ConfigError as E\n{}\ncli.run_cli({})"
+
+
+def wrong(raised, rank="1", before=""):
+    """A process of several whose `main` raises what is told."""
+    code = WRONG.format(before, f"lambda: (_ for _ in ()).throw({raised})")
+    environment = os.environ | {"RANK": rank, "WORLD_SIZE": "2"}
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+
+
+def test_a_mistake_of_all_is_told_by_the_first_process_while_the_others_wait_to_be_ended():
+    handler = "import signal; signal.signal(signal.SIGTERM, lambda *_: None)"  # as training does
+    other = wrong("E('so.')", before=handler)
+    assert wrong("E('so.')", rank="0").communicate(timeout=30)[1] == "ConfigError: so.\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.wait(timeout=1)
+    other.terminate()  # what a launcher does, once the first has failed
+    assert other.communicate(timeout=10)[1] == "" and other.returncode == -signal.SIGTERM
+
+
+def test_a_mistake_that_no_other_process_tells_is_told_by_the_one_that_made_it():
+    left_alone = wrong("E('so.')", before="cli.TELLING_S = 0.1")
+    assert left_alone.communicate(timeout=30)[1] == "ConfigError: so.\n" and left_alone.returncode == 2
 
 
 def test_importing_the_package_and_reading_flags_imports_nothing_heavy():

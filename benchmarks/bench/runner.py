@@ -21,6 +21,8 @@ from bench.work import RUNS, Interrupted, Workshop, perform, shown
 from metarl_agents.errors import ConfigError
 
 Perform = Callable[[Job, Workshop, Cell | None], Cell]
+TRUSTED_S = 1800.0
+"""Seconds of work as which the plan's own costs count, where time left is told from costs and from what cells took."""
 
 
 class Runner:
@@ -161,8 +163,11 @@ class Runner:
         self.say(f"[{done}/{total}] {what}" + (f"; {self._left(left)}" if left else ""))
 
     def _left(self, left: Sequence[Job]) -> str:
-        """Say how long the rest takes, corrected by how the work so far compared with its estimate."""
-        ratio = self._taken_s / self._expected_s if self._expected_s else 1.0
+        """Say how long the rest takes, corrected by how the work so far compared with its estimate.
+
+        The first cells may be short ones of which most is start-up, so the plan counts as `TRUSTED_S` of work.
+        """
+        ratio = (self._taken_s + TRUSTED_S) / (self._expected_s + TRUSTED_S)
         return f"about {duration(ratio * sum(job.cost_s for job in left) / self.width)} left"
 
     def _trained(self, job: Job) -> Cell | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
+import time
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields
@@ -302,6 +304,10 @@ def leave(status: int | None) -> NoReturn:
     os._exit(status or 0)
 
 
+TELLING_S = 60.0
+"""Seconds that a process which is not the first waits for the first to tell a mistake of all."""
+
+
 def run_cli(main: Any) -> None:
     """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2."""
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
@@ -310,6 +316,18 @@ def run_cli(main: Any) -> None:
         leave(main())
     except (ConfigError, CheckpointError, EnvironmentContractError, UnknownEnvironmentError) as error:
         # Where several processes were launched, all make the same mistake, unless it depends on what one has sampled.
-        if is_first_process() or (isinstance(error, ConfigError) and error.of_one_process):
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        if not (is_first_process() or (isinstance(error, ConfigError) and error.of_one_process)):
+            _wait_to_be_ended()
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)
+
+
+def _wait_to_be_ended() -> None:
+    """Give the first process the time to tell a mistake; returns where nobody has told it.
+
+    A launcher ends all processes as soon as one has failed. The first one may still be importing by then, and the
+    sentence would be lost; once it has told it and failed, the launcher ends those that wait here.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):  # a run's handlers ask for a stop after the update; there is none
+        signal.signal(number, signal.SIG_DFL)
+    time.sleep(TELLING_S)

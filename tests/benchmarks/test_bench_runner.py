@@ -38,6 +38,15 @@ def test_every_cell_is_made_once_models_before_what_plays_them(make, plan):
     assert "left" in runner.lines[0] and any(line.startswith(f"[{len(wanted)}/{len(wanted)}]") for line in runner.lines)
 
 
+def test_time_left_follows_what_cells_took_and_is_not_led_astray_by_a_short_one(make, plan):
+    runner, job = make(jobs=2), replace(plan.jobs_wanted()[0], cost_s=14_400)
+    assert "about 2 h 00 min left" in runner._left([job])
+    runner._expected_s, runner._taken_s = 10, 100  # a first cell, of which most was start-up
+    assert "about 2 h 06 min left" in runner._left([job])
+    runner._expected_s, runner._taken_s = 180_000, 360_000  # a machine that is half as fast
+    assert "about 3 h 59 min left" in runner._left([job])
+
+
 def test_only_what_is_missing_is_made_again_with_its_model_where_that_is_gone(make, plan, tmp_path):
     make().run(plan.jobs_wanted())
     (tmp_path / "results/smoke").joinpath(

@@ -38,3 +38,23 @@ def test_two_processes_share_the_tasks_and_say_what_one_says(model, tmp_path):
 def test_weights_that_the_launcher_shards_are_refused_in_one_sentence(model):
     status, text = launch("cpu_zero3", "recipes/evaluate.py", "--model_name_or_path", model, *FLAGS)
     assert status != 0 and text.count("ConfigError: evaluation keeps the whole model") == 1
+
+
+LATE = """
+import os, time
+from metarl_agents.cli import run_cli
+from metarl_agents.errors import ConfigError
+
+def main():
+    time.sleep(4 if os.environ["RANK"] == "0" else 0)
+    raise ConfigError("both of us.")
+
+run_cli(main)
+"""
+
+
+@pytest.mark.slow
+def test_a_mistake_of_all_is_told_once_however_late_the_first_process_is(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    status, text = launch("cpu", "--num_processes", "2", tmp_path / "late.py")
+    assert status != 0 and text.count("ConfigError: both of us.") == 1, text[-3000:]
