@@ -271,6 +271,22 @@ def test_a_mistake_that_no_other_process_tells_is_told_by_the_one_that_made_it()
     assert left_alone.communicate(timeout=30)[1] == "ConfigError: so.\n" and left_alone.returncode == 2
 
 
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_output_that_nobody_reads_to_its_end_is_no_failure_to_tell(lines):
+    code = f"from metarl_agents import cli\ncli.run_cli(lambda: [print('a table') for _ in range({lines})] and None)"
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    program.stdout.close()
+    assert program.stderr.read() == b"" and program.wait(timeout=30) == 128 + signal.SIGPIPE
+
+
+def test_a_broken_pipe_of_the_program_s_own_is_told(capfd):
+    def main():
+        raise BrokenPipeError("a worker has gone")
+
+    with capfd.disabled(), pytest.raises(BrokenPipeError):
+        run_cli(main)
+
+
 def test_importing_the_package_and_reading_flags_imports_nothing_heavy():
     code = (
         "import sys, metarl_agents, metarl_agents.cli as cli, metarl_agents.types\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import select
 import signal
 import sys
 import time
@@ -295,13 +296,15 @@ def leave(status: int | None) -> NoReturn:
     finished down with SIGABRT, which the launcher reports as a failed run.
     """
     distributed = sys.modules.get("torch.distributed")  # not imported: nothing was launched
-    is_alone = distributed is None or not distributed.is_available() or not distributed.is_initialized()
-    if is_alone or distributed.get_world_size() == 1:
-        sys.exit(status)
-    distributed.barrier()
+    is_launched = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    has_others = is_launched and distributed.get_world_size() > 1
+    if has_others:
+        distributed.barrier()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status or 0)
+    if has_others:
+        os._exit(status or 0)
+    sys.exit(status)
 
 
 TELLING_S = 60.0
@@ -309,7 +312,10 @@ TELLING_S = 60.0
 
 
 def run_cli(main: Any) -> None:
-    """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2."""
+    """Run a recipe's `main()`; a user's mistake prints one sentence, once, and exits with status 2.
+
+    Where nobody reads its output any more, it ends without a word, as other programs do.
+    """
     from metarl_agents.errors import CheckpointError, EnvironmentContractError, UnknownEnvironmentError
 
     try:
@@ -320,6 +326,18 @@ def run_cli(main: Any) -> None:
             _wait_to_be_ended()
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)
+    except BrokenPipeError:
+        if not _is_unread(sys.stdout.fileno()):
+            raise  # a pipe of the program's own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _is_unread(descriptor: int) -> bool:
+    """Whether whoever read what is written to a pipe has gone, as `head` does when it has seen enough."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _wait_to_be_ended() -> None:
