@@ -12,6 +12,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+
+def pytest_collection_modifyitems(items):
+    """Leave out what is marked `gpu` where there is none, whatever `-m` has chosen: a test may be `slow` as well."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 SIZES = {
     "hidden_size": 32,
     "intermediate_size": 48,

@@ -10,10 +10,7 @@ from metarl_agents.policy.sampling import Sampling
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.value import build_critic
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+pytestmark = pytest.mark.gpu
 FAMILIES = ["qwen3", "gpt2", "llama"]
 SHORT = Sampling(max_new_tokens=12)
 

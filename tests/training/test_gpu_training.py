@@ -22,10 +22,7 @@ from metarl_agents.training.update import update_policy
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "recipes" / "accelerate_configs"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def test_a_run_computes_on_the_gpu_and_leaves_a_model_that_a_cpu_loads_with_equal_logits(tmp_path):
