@@ -20,9 +20,13 @@ needs_deepspeed = pytest.mark.skipif(
 )
 
 
-def modes(*names):
-    """Launcher configurations as parameters of a test; those of DeepSpeed are left out where it is not installed."""
-    return [pytest.param(name, marks=[needs_deepspeed] if "zero" in name else []) for name in names]
+def modes(*names, slow=()):
+    """Launcher configurations as parameters of a test, some of them marked `slow`.
+
+    Those of DeepSpeed are left out where it is not installed.
+    """
+    marks = {name: [needs_deepspeed] * ("zero" in name) + [pytest.mark.slow] * (name in slow) for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in names]
 
 
 MODES = modes("cpu", "cpu_zero2", "cpu_zero3", "cpu_fsdp2")

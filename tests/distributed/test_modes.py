@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from launches import MODES, act, alone
+from launches import act, alone, modes
 from safetensors.torch import load_file
 
 from metarl_agents.policy.tiny import build_tokenizer
@@ -20,7 +20,8 @@ def single(tmp_path_factory):
     return folder, result["loss"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+# A launch takes 15 to 30 seconds: the plainest mode and the one that splits most are among the fast tests.
+@pytest.mark.parametrize("mode", modes(*KINDS, slow=("cpu_zero2", "cpu_fsdp2")))
 def test_two_processes_do_what_one_does(mode, single, tmp_path):
     single, loss = single
     result = act(mode, "walk_and_play", tmp_path)
