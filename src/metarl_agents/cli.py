@@ -329,8 +329,13 @@ def run_cli(main: Any) -> None:
     except BrokenPipeError:
         if not _is_unread(sys.stdout.fileno()):
             raise  # a pipe of the program's own
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        discard_output()
         sys.exit(128 + signal.SIGPIPE)
+
+
+def discard_output() -> None:
+    """Send what is still to be written nowhere: whoever read it has gone (`| head`), and Python must not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_unread(descriptor: int) -> bool:

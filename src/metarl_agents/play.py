@@ -14,7 +14,6 @@ game you take the opponent's seat, and see what the model has read and written w
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TextIO
 
-from metarl_agents.cli import build_parser, model_settings, parse_with_extras, run_cli, trial_defaults
+from metarl_agents.cli import (
+    build_parser,
+    discard_output,
+    model_settings,
+    parse_with_extras,
+    run_cli,
+    trial_defaults,
+)
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.games import GameEnvironment, HumanOpponent
 from metarl_agents.envs.games.seating import Seating
@@ -62,8 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write("\nStopped.\n")
         return 130
     except BrokenPipeError:
-        # Whoever read the output has left (`| head`); Python must not complain about it when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
 
 

@@ -210,12 +210,17 @@ def test_an_exception_of_a_user_s_own_keeps_its_traceback(own):
 
 
 def test_the_process_whose_trials_gave_a_wrong_result_tells_it(own, monkeypatch, capsys):
+    from metarl_agents import cli
     from metarl_agents.cli import run_cli
 
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(cli, "_wait_to_be_ended", sys.exit)  # the launcher ends who waits for the first to tell it
     with pytest.raises(SystemExit):
         run_cli(lambda: judge(CreditConfig(advantages=own(lambda table: table.returns / 0))))
     assert "numbers that are not all finite" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_cli(lambda: check_functions(CreditConfig(advantages=own(lambda: ...))))
+    assert capsys.readouterr().err == ""  # the first process has said so
 
 
 # ---- in a run ----------------------------------------------------------------------------------------------------
