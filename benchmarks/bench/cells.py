@@ -49,6 +49,7 @@ IDLE = frozenset(
 the rest of the settings (`deciding.py`)."""
 
 ADDED_LATER: dict[str, Any] = {
+    "anchor_visits": "pooled",
     "normalise_by_role": True,
     "opponents": None,
     "opponent_grouping": "stationary",

@@ -143,6 +143,7 @@ TRAINING: dict[str, Rule] = {
     "episode_score": _is_asked("episode_score", "baseline"),
     "credit_unit": _credit_unit,
     "anchor_scope": lambda s: _compares_steps(s) and _goes_on(s),
+    "anchor_visits": _compares_steps,
     "normalise_by_role": lambda s: s.advantages not in ROLELESS,
     "gamma_step": _gamma_step,
     "gamma_traj": _gamma_traj,

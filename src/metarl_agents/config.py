@@ -185,6 +185,9 @@ class CreditConfig:
     norm: Literal["mean", "mean_std"] = setting("mean", "GiGPO: subtract the mean, or also divide by the std")
     episode_score: Literal["return", "reward"] = setting("return", "score of an episode: G_0 or its reward sum")
     anchor_scope: Literal["global", "episode"] = setting("global", "GiGPO: compare equal observations across episodes")
+    anchor_visits: Literal["matched", "pooled"] = setting(
+        "matched", "GiGPO: compare k-th visits of an observation with each other, or all visits (as the paper)"
+    )
     credit_unit: Literal["trial", "row"] = setting("trial", "count each trial once, or each row (as public code)")
     normalise_by_role: bool = setting(
         True, "games: compare only trials against the same opponent in the same seat (gigpo, grpo, rloo)"

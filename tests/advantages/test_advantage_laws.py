@@ -31,6 +31,7 @@ RELATIVE = EPISODE_LEVEL | {
     "rloo-row": partial(rloo_advantages, credit_unit="row"),
     "grpo-row": partial(grpo_advantages, credit_unit="row"),
 }
+TRIAL_UNITS = {name: estimator for name, estimator in RELATIVE.items() if not name.endswith("-row")}
 relative = pytest.mark.parametrize("estimator", RELATIVE.values(), ids=RELATIVE)
 episode_level = pytest.mark.parametrize("estimator", EPISODE_LEVEL.values(), ids=EPISODE_LEVEL)
 
@@ -62,6 +63,15 @@ def test_who_compares_trials_has_nothing_to_say_of_equal_ones_and_only_they_may_
         assert not call(name, equal).any() and not call(name, alone).any()
     else:
         assert call(name, alone).any()
+
+
+@pytest.mark.parametrize("anchor_scope", ["global", "episode"])
+@pytest.mark.parametrize("estimator", TRIAL_UNITS.values(), ids=TRIAL_UNITS)
+def test_a_group_of_identical_trials_has_zero_advantages(estimator, anchor_scope):
+    stuck = make_trial([(-0.5, "same page")] * 7)
+    for trial in (stuck, *random_trials(0), *random_trials(1)):
+        table = tabulate([replace(trial, group=0)] * 8, anchor_scope=anchor_scope)
+        assert not estimator(table).any()
 
 
 @pytest.mark.parametrize("name", sorted(ADVANTAGES))

@@ -19,7 +19,7 @@ ROW_OPTIONS = {"episode_score": "reward", "credit_unit": "row"}
 
 
 def row_table():
-    return tabulate(group_of_vectors(), ROW["return_mode"], credit_unit="row")
+    return tabulate(group_of_vectors(), ROW["return_mode"], credit_unit="row", anchor_visits="pooled")
 
 
 def test_the_nine_row_table_of_row_units_is_reproduced_under_both_norms():
@@ -47,14 +47,28 @@ def test_the_mean_and_spread_of_the_nine_scores_are_the_documented_ones():
     assert statistics.stdev(scores) == pytest.approx(5.36177, abs=1e-5)
 
 
-def test_the_same_group_under_the_defaults_is_reproduced():
-    advantages = gigpo_advantages(tabulate(group_of_vectors()))
+def test_the_same_group_in_trial_units_is_reproduced():
+    advantages = gigpo_advantages(tabulate(group_of_vectors(), anchor_visits="pooled"))
     assert advantages.tolist() == pytest.approx(TRIAL["advantages_mean"], abs=1e-5)
 
 
 def test_the_same_group_with_anchors_per_episode_is_reproduced():
-    advantages = gigpo_advantages(tabulate(group_of_vectors(), anchor_scope="episode"))
+    advantages = gigpo_advantages(tabulate(group_of_vectors(), anchor_scope="episode", anchor_visits="pooled"))
     assert advantages.tolist() == pytest.approx(TRIAL["advantages_mean_anchor_scope_episode"], abs=1e-5)
+
+
+def test_matched_visits_compare_first_with_first_and_second_with_second():
+    trials = [
+        make_trial([(0, "start"), (0, "start"), (8, "end")]),
+        make_trial([(0, "start"), (2, "end")]),
+    ]
+    table = tabulate(trials, gamma_step=0.5)
+    assert table.returns.tolist() == [2, 4, 8, 1, 2]
+    step = gigpo_advantages(table) - gigpo_advantages(table, step_weight=0.0)
+    assert step.tolist() == [0.5, 0.0, 3.0, -0.5, -3.0]  # the second visit of the first trial has no counterpart
+    pooled = tabulate(trials, gamma_step=0.5, anchor_visits="pooled")
+    step = gigpo_advantages(pooled) - gigpo_advantages(pooled, step_weight=0.0)
+    assert step.tolist() == pytest.approx([2 - 7 / 3, 4 - 7 / 3, 3.0, 1 - 7 / 3, -3.0], abs=1e-6)
 
 
 def two_by_three():

@@ -189,7 +189,7 @@ def test_the_table_keeps_the_row_penalty_and_gamma_step():
     assert table.gamma_step == 0.9
 
 
-@pytest.mark.parametrize("option", ["anchor_scope", "credit_unit"])
+@pytest.mark.parametrize("option", ["anchor_scope", "anchor_visits", "credit_unit"])
 def test_an_unknown_word_for_an_option_is_named_with_the_words_known(option):
-    with pytest.raises(ConfigError, match=f"`{option}` is 'turn'.*episode|`{option}` is 'turn'.*row"):
+    with pytest.raises(ConfigError, match=f"`{option}` is 'turn'.*(episode|pooled|row)"):
         tabulate([], **{option: "turn"})

@@ -10,6 +10,7 @@ batch from the same trials has the same order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,7 @@ ReturnFn = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(rewards (T,), episode (T,), is_reflection (T,)) -> (T,) returns of one trial."""
 
 ANCHOR_SCOPES = ("global", "episode")
+ANCHOR_VISITS = ("matched", "pooled")
 CREDIT_UNITS = ("trial", "row")
 EPISODE_SCORES = ("return", "reward")
 
@@ -140,6 +142,7 @@ def tabulate_turns(
     *,
     gamma_step: float,
     anchor_scope: str = "global",
+    anchor_visits: str = "matched",
     credit_unit: str = "trial",
     by_role: bool = True,
 ) -> TurnTable:
@@ -149,11 +152,16 @@ def tabulate_turns(
     episode index too. A reflection has (group, role, "reflection", episode index), because reflections on different
     episodes have different futures; under `credit_unit="row"` all reflections of a group share one anchor.
 
+    A trial may visit an anchor several times. `anchor_visits="matched"` compares k-th visits with each other only, so
+    that turns of one trial are never compared among themselves and identical trials have no step-level advantage.
+    `pooled` compares all visits, whichever trial and turn they are of, as the paper does.
+
     Args:
         trials: the batch, without crashed groups; whole groups only, since advantages compare within a group.
         return_fn: a return mode with its discounts bound, e.g. `partial(paper_returns, gamma_step=.., gamma_traj=..)`.
         gamma_step: the same γ_step, kept in the table for PPO.
         anchor_scope: `global` or `episode`.
+        anchor_visits: `matched` or `pooled`.
         credit_unit: `trial` or `row`; the estimator must be given the same.
         by_role: False makes all roles one, so that trials are compared whatever their opponent and seat (an ablation).
 
@@ -161,9 +169,10 @@ def tabulate_turns(
         A table with one row per turn: no turn is left out, none is doubled, nothing is padded. No trials, no rows.
 
     Source: anchors are the anchor states of GiGPO, arXiv 2505.10978.
-    Differs: reflections, roles and episode scope are not in that paper.
+    Differs: reflections, roles, episode scope and matched visits are not in that paper.
     """
     check_choice("anchor_scope", anchor_scope, ANCHOR_SCOPES)
+    check_choice("anchor_visits", anchor_visits, ANCHOR_VISITS)
     check_choice("credit_unit", credit_unit, CREDIT_UNITS)
     groups: dict[Hashable, int] = {}
     roles: dict[Hashable, int] = {}
@@ -174,8 +183,11 @@ def tabulate_turns(
         group = _number(groups, trial.group)
         role = _number(roles, (trial.opponent, trial.seat) if by_role else None)
         episode_rewards = [episode.reward for episode in trial.episodes]
+        visits: Counter[Hashable] = Counter()
         for (n, t, turn), value in zip(trial.rows(), _trial_returns(trial, return_fn), strict=True):
-            anchor = _number(anchors, _anchor_key(group, role, n, turn, anchor_scope, credit_unit))
+            place = _anchor_key(group, role, n, turn, anchor_scope, credit_unit)
+            visits[place] += 1
+            anchor = _number(anchors, (place, visits[place] if anchor_visits == "matched" else None))
             keys.append((group, index, n, t, role, anchor, int(turn.phase is Phase.REFLECT)))
             numbers.append((turn.reward, episode_rewards[n], value, turn.row_penalty))
     # The reshape gives a batch without rows its columns too.

@@ -28,7 +28,7 @@ _SIGNATURE = re.compile(r"\n<!-- metarl_agents model card ([0-9a-f]{64}): [^\n]*
 _SETTINGS = (
     *("num_episodes", "max_turns", "group_size", "tasks_per_step", "memory", "wording", "invalid_action_penalty"),
     *("temperature", "top_p", "top_k", "max_new_tokens_per_turn", "max_prompt_tokens"),
-    *("advantages", "return_mode", "gamma_step", "gamma_traj", "anchor_scope", "scale_advantages"),
+    *("advantages", "return_mode", "gamma_step", "gamma_traj", "anchor_scope", "anchor_visits", "scale_advantages"),
     *("learning_rate", "lr_scheduler_type", "updates_per_batch", "clip_low", "clip_high", "entropy_coef", "beta"),
 )
 _GAME_SETTINGS = (

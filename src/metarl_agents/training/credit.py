@@ -72,6 +72,7 @@ def tabulate(trials: Sequence[Trial], config: CreditConfig) -> TurnTable:
         _return_fn(config),
         gamma_step=config.gamma_step,
         anchor_scope=config.anchor_scope,
+        anchor_visits=config.anchor_visits,
         credit_unit=config.credit_unit,
         by_role=config.normalise_by_role,
     )
