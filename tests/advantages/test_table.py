@@ -76,7 +76,8 @@ def test_no_trials_give_a_table_without_rows_that_every_estimator_accepts():
 
 def test_play_rows_share_an_anchor_when_group_and_observation_are_equal():
     table = tabulate(
-        [make_trial([(0, "a"), (0, "b"), (0, "a")]), make_trial([(0, "a")]), make_trial([(0, "a")], group=1)]
+        [make_trial([(0, "a"), (0, "b"), (0, "a")]), make_trial([(0, "a")]), make_trial([(0, "a")], group=1)],
+        anchor_visits="pooled",
     )
     assert same(table, "anchor", 0, 2)
     assert same(table, "anchor", 0, 3)
@@ -91,8 +92,17 @@ def test_observations_are_compared_exactly():
 
 def test_anchor_scope_decides_whether_episodes_share_an_anchor():
     trial = make_trial([(0, "a")], [(0, "a")])
-    assert same(tabulate([trial]), "anchor", 0, 2)
-    assert not same(tabulate([trial], anchor_scope="episode"), "anchor", 0, 2)
+    assert same(tabulate([trial], anchor_visits="pooled"), "anchor", 0, 2)
+    assert not same(tabulate([trial], anchor_scope="episode", anchor_visits="pooled"), "anchor", 0, 2)
+
+
+def test_matched_visits_share_an_anchor_across_trials_and_never_within_one():
+    later = make_trial([(0, "b")], [(0, "a")], [(0, "a")])
+    for scope, is_shared in (("global", True), ("episode", False)):
+        table = tabulate([make_trial([(0, "a"), (0, "a")]), later], anchor_scope=scope)
+        plays = table.anchor[~table.is_reflection]  # a a | b a a
+        assert plays[0] != plays[1] and plays[3] != plays[4]
+        assert [bool(plays[0] == plays[3]), bool(plays[1] == plays[4])] == [is_shared] * 2
 
 
 def test_reflections_share_an_anchor_only_on_the_same_episode():
@@ -105,7 +115,9 @@ def test_reflections_share_an_anchor_only_on_the_same_episode():
 
 def test_reflections_of_a_group_share_one_anchor_in_row_units():
     trials = [make_trial([0], [0], [0]), make_trial([0], [0], [0], group=1)]
-    reflections = [tabulate(trials, credit_unit="row", anchor_scope=s) for s in ("global", "episode")]
+    reflections = [
+        tabulate(trials, credit_unit="row", anchor_scope=s, anchor_visits="pooled") for s in ("global", "episode")
+    ]
     for table in reflections:
         anchors = table.anchor[table.is_reflection]
         assert anchors[0] == anchors[1]

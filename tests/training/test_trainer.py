@@ -57,9 +57,24 @@ class Moody(Coin):
         return super().step(action)
 
 
+class Deaf(Coin):
+    """Reads no answer, so that all trials of a group are the same, turn by turn."""
+
+    def parse_action(self, text):
+        return None
+
+
 class Broken(Coin):
     def reset(self, *, seed):
         raise RuntimeError("no display")
+
+
+def test_a_group_of_identical_trials_moves_no_weight(tmp_path):
+    policy = small_policy()
+    before = weights_of(policy.model)
+    result = run_training(tmp_path / "run", Deaf, policy=policy, max_turns=7, memory="none", weight_decay=0.0)
+    assert result.steps == 2
+    assert same_weights(before, weights_of(policy.model))
 
 
 @pytest.mark.parametrize("mood", ["raises", "hangs", "nan", "none"])
