@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = build_parser(__doc__)
+    parser = build_parser(__doc__, hidden=("credit", "update"))  # they shape training only
     agents = ("policy", "zero_shot", "react", "reflexion")
     parser.add_argument("--agent", choices=agents, default="policy", help="the trained policy, or an untrained request")
     parser.add_argument("--label", metavar="X", help="name in the table and of the file [the agent's name]")

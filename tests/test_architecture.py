@@ -20,9 +20,11 @@ MAY_IMPORT = {
     "errors": set(),
     "_version": set(),
     "addresses": {"errors"},
-    "config": {"errors", "addresses"},
+    "hints": set(),
+    "config": {"errors", "addresses", "hints"},
+    "flags": {"errors", "addresses", "config", "hints"},
     "sources": {"errors"},
-    "cli": BASE,
+    "cli": BASE | {"flags"},
     "envs": BASE | {"environments"},  # by name only, to register what is shipped
     "advantages": BASE,
     "prompting": BASE | {"envs"},
@@ -35,7 +37,7 @@ MAY_IMPORT = {
 }
 HEAVY = {
     "types": set(), "errors": set(), "_version": set(), "addresses": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
-    "cli": {"yaml"},
+    "hints": set(), "flags": {"yaml"}, "cli": {"yaml"},
     "advantages": {"torch"},
     "policy": {"torch", "transformers", "tokenizers", "peft", "deepspeed", "accelerate", "safetensors", "yaml", "gguf"},
     "rollout": set(),

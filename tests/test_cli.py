@@ -1,6 +1,7 @@
 """Flags and YAML: what wins, what fits, what is refused, and how quickly."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ import pytest
 
 import metarl_agents
 from metarl_agents import config as parts
+from metarl_agents import hints
 from metarl_agents.addresses import ESTIMATOR, RETURN_MODE
 from metarl_agents.cli import coerce, parse_config, run_cli, run_settings, settings
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError, EnvironmentContractError, UnknownEnvironmentError
+from metarl_agents.flags import GROUPS, written
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "accelerate", "deepspeed", "peft", "datasets", "numpy", "tensorboard")
@@ -61,6 +64,13 @@ def test_without_flags_the_defaults_are_the_papers():
         (["--env_kwargs", "size: 6"], "env_kwargs", {"size": 6}),
         (["--lora_target_modules", "q_proj,v_proj"], "lora_target_modules", ["q_proj", "v_proj"]),
         (["--report_to", "none"], "report_to", ["none"]),
+        (["--lora_target_modules", "[q_proj, v_proj]"], "lora_target_modules", ["q_proj", "v_proj"]),
+        (["--lora_target_modules", "[q_proj,", "v_proj]"], "lora_target_modules", ["q_proj", "v_proj"]),
+        (["--lora_target_modules", "q_proj", "v_proj"], "lora_target_modules", ["q_proj", "v_proj"]),
+        (["--lora_target_modules", "q_proj, v_proj"], "lora_target_modules", ["q_proj", "v_proj"]),
+        (["--opponents", '["model:my runs/a=2", cfr]'], "opponents", ["model:my runs/a=2", "cfr"]),
+        (["--opponents", "cfr", "equilibrium=2", "--seed", "1"], "opponents", ["cfr", "equilibrium=2"]),
+        (["--report_to", "[tensorboard, none]"], "report_to", ["tensorboard", "none"]),
         (["--env", "my_package.module:MyEnv"], "env", "my_package.module:MyEnv"),
         (["--advantages", "my_module:my_advantages"], "advantages", "my_module:my_advantages"),
         (["--return_mode=my_module:my_returns"], "return_mode", "my_module:my_returns"),
@@ -102,7 +112,10 @@ def test_a_preset_may_be_a_file(tmp_path):
         (["--max_stepz=1"], "Did you mean `--max_steps`"),
         (["--qqqqqq", "1"], "there is no flag `--qqqqqq`"),
         (["--max_step", "1"], "Did you mean `--max_steps`"),  # no silent abbreviations
-        (["stray"], "stray"),
+        (["stray"], "`stray` belongs to no flag"),
+        (["--env_kwargs", "{size:", "6}"], "put a value that holds blanks in quotes"),
+        (["--opponents", "[a, b"], "must be a list, for example"),
+        (["--report_to", "wandb"], r"`report_to` is 'wandb', but must be one of tensorboard, none\. Metrics go to"),
         (["--max_steps"], "expected one argument"),
         (["--memory", "reflections"], "must be one of .*; did you mean 'reflection'"),
         (
@@ -146,6 +159,66 @@ def test_mistakes_in_a_file_are_one_sentence(tmp_path, text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         flat("--config", yaml_file(tmp_path, text))
     assert "\n" not in str(caught.value)
+
+
+LISTS = {name: kind for name, (kind, _) in settings().items() if "list[" in str(kind)}
+
+
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_every_list_is_read_alike_from_flags_files_and_programs(tmp_path, name):
+    words = {"report_to": ["none", "tensorboard"]}.get(name, ["a", "b"])
+    one, other = words
+    for text in (f"[{one}, {other}]", f"{one},{other}", f"{one} {other}", f"{one}, {other}", f'["{one}","{other}"]'):
+        assert flat(f"--{name}", text)[name] == words
+        assert coerce({name: text}) == {name: words}
+        assert (
+            flat("--config", yaml_file(tmp_path, f"{name}: {text}" if text[0] == "[" else f"{name}: '{text}'"))[name]
+            == words
+        )
+    assert flat(f"--{name}", *words)[name] == coerce({name: tuple(words)})[name] == words
+    assert coerce({name: [f"{one} {other}"]}) == {name: [f"{one} {other}"]}  # what is a list already stays as it is
+
+
+def test_the_words_of_neighbouring_tools_lead_to_settings_that_exist():
+    known = settings()
+    taken = {*known, *(alias for _, item in known.values() for alias in item.metadata["aliases"])}
+    assert set(hints._OURS.values()) <= set(known) and not taken & {*hints._OURS, *hints._SENTENCES}
+    for sentence in {*hints._SENTENCES.values(), *hints._FAMILIES.values()}:
+        assert set(re.findall(r"`--(\w+)", sentence)) <= set(known)
+
+
+FOREIGN = {
+    "lr": "Use `--learning_rate`.",
+    "model": "Use `--model_name_or_path`.",
+    "max_completion_length": "Use `--max_new_tokens_per_turn`.",
+    "kl_coef": "Use `--beta`.",
+    "use_vllm": "Sampling runs inside the training processes",
+    "vllm_mode": "Sampling runs inside the training processes",
+    "bf16": "`accelerate launch --mixed_precision bf16 ...`",
+    "fp16": "Precision belongs to the launcher",
+    "per_device_train_batch_size": "`--max_tokens_per_micro_batch` bounds memory",
+    "gradient_accumulation_steps": "`--tasks_per_step` times",
+    "packing": "filled by tokens",
+    "push_to_hub": "`hf upload NAME FOLDER`",
+    "num_train_epochs": "set `--max_steps`",
+    "deepspeed": "Sharding belongs to the launcher",
+    "eval_strategy": "`--eval_steps 50`",
+    "load_in_4bit": "`--dtype bfloat16`",
+    "no_stop_on_success": "Write `--stop_on_success false`.",
+}
+
+
+@pytest.mark.parametrize("word", FOREIGN)
+def test_words_of_neighbouring_tools_are_answered_by_what_to_use_here(tmp_path, word):
+    for given in (word, word.replace("_", "-")):
+        with pytest.raises(ConfigError) as caught:
+            flat(f"--{given}", "3")
+        assert str(caught.value).startswith(f"there is no flag `--{given}`. ") and FOREIGN[word] in str(caught.value)
+    as_setting = re.sub(r"`--(\w+) ([^`]+)`", r"`\1: \2`", FOREIGN[word]).replace("`--", "`")
+    with pytest.raises(ConfigError, match=f"there is no setting `{word}`. .*{re.escape(as_setting)}"):
+        flat("--config", yaml_file(tmp_path, f"{word}: 3"))
+    with pytest.raises(ConfigError, match=f"there is no setting `{word}`. .*{re.escape(as_setting)}"):
+        metarl_agents.train(**{word: 3})
 
 
 def test_names_are_unique_over_all_parts_and_survive_a_round_trip():
@@ -298,12 +371,35 @@ def test_importing_the_package_and_reading_flags_imports_nothing_heavy():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.parametrize("recipe", sorted(path.name for path in (ROOT / "recipes").glob("train_*.py")))
-def test_help_of_a_recipe_is_quick_and_lists_every_setting(recipe):
+def help_of(*argv):
+    """{setting: what `--help` prints for it}, and the whole text."""
     started = time.perf_counter()
-    done = python([f"recipes/{recipe}", "--help"])
-    assert done.returncode == 0 and time.perf_counter() - started < 5
-    assert all(f"--{name}" in done.stdout for name in settings())
+    done = python([*argv, "--help"])
+    assert done.returncode == 0 and time.perf_counter() - started < 5, done.stderr
+    pieces = re.split(r"^  --(\w+)", done.stdout, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}, done.stdout
+
+
+@pytest.mark.parametrize("recipe", sorted(path.name for path in (ROOT / "recipes").glob("train_*.py")))
+def test_help_of_a_recipe_is_quick_and_shows_every_setting_with_the_recipe_s_own_default(recipe):
+    shown, text = help_of(f"recipes/{recipe}")
+    name = recipe.removeprefix("train_").removesuffix(".py")
+    own = flat(defaults=ROOT / "recipes" / "configs" / name / "tiny.yaml")
+    assert {setting: f"[{written(own[setting])}]" in shown[setting] for setting in settings()} == dict.fromkeys(
+        own, True
+    )
+    headings = [f"\n{heading}:\n" for heading in GROUPS.values()]
+    assert [text.index(heading) for heading in headings] == sorted(text.index(heading) for heading in headings)
+
+
+def test_help_shows_what_the_whole_command_would_use(tmp_path):
+    file = yaml_file(tmp_path, "max_turns: 31\nreport_to: [none]\n")
+    shown, _ = help_of("recipes/train_minesweeper.py", "--config", file, "--seed", "77", "--typo")
+    assert "[31]" in shown["max_turns"] and "[none]" in shown["report_to"] and "[77]" in shown["seed"]
+    (tmp_path / "config.yaml").write_text("env: kuhn\nmodel_name_or_path: tiny\nmax_turns: 4\n", encoding="utf-8")
+    shown, text = help_of("recipes/evaluate.py", "--model_name_or_path", str(tmp_path))
+    assert "[kuhn]" in shown["env"] and "[4]" in shown["max_turns"] and "--agent" in text
+    assert "learning_rate" not in shown  # it shapes training only
 
 
 def test_a_mistake_in_a_recipe_s_flags_is_told_before_anything_heavy():

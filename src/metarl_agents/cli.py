@@ -1,4 +1,4 @@
-"""Dataclasses to flags and YAML.
+"""A recipe's settings and its exit: flags over YAML over presets, and mistakes in one sentence.
 
 `--config file.yaml` gives defaults, the command line wins, unknown keys fail with a suggestion, and nothing heavy is
 imported before the flags are checked. A recipe calls `parse_config`; the library calls `Config.from_flat`.
@@ -7,119 +7,19 @@ imported before the flags are checked. A recipe calls `parse_config`; the librar
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import select
 import signal
 import sys
 import time
-import types
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn
 
-from metarl_agents.addresses import did_you_mean
-from metarl_agents.config import Config, TrialConfig, unknown_choice
+from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
-
-
-class _Parser(argparse.ArgumentParser):
-    """Raises one sentence instead of printing usage and leaving."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        flag = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
-        if message.startswith("unrecognized") and flag.startswith("-"):
-            raise ConfigError(f"there is no flag `{flag}`.{did_you_mean(flag, self._option_string_actions, quote='`')}")
-        raise ConfigError(f"{message} (`--help` lists all settings).")
-
-
-def settings() -> dict[str, tuple[type, Any]]:
-    """Return {setting name: (type, dataclass field)} of every setting of `Config`."""
-    found = {}
-    for part in fields(Config):
-        part_class = part.default_factory
-        hints = get_type_hints(part_class)
-        found |= {item.name: (hints[item.name], item) for item in fields(part_class)}
-    return found
-
-
-def convert(name: str, value: Any, kind: Any) -> Any:
-    """Turn a flag's text or a YAML value into the type of setting `name`.
-
-    Raises:
-        ConfigError: the value does not fit.
-    """
-    if get_origin(kind) in (Union, types.UnionType):
-        inner = [option for option in get_args(kind) if option is not type(None)][0]
-        return None if value in (None, "", "none", "None", "null") else convert(name, value, inner)
-    if get_origin(kind) is Literal:
-        return _convert_choice(name, value, get_args(kind))
-    if get_origin(kind) is list:
-        return value.replace(",", " ").split() if isinstance(value, str) else [str(item) for item in value or []]
-    if get_origin(kind) is dict:
-        return _convert_mapping(name, value)
-    if kind is bool:
-        return _convert_bool(name, value)
-    if kind in (int, float):
-        return _convert_number(name, value, kind)
-    return str(value)
-
-
-def _convert_choice(name: str, value: Any, choices: tuple) -> Any:
-    value = "none" if value is None and "none" in choices else value
-    if value in choices:
-        return value
-    raise unknown_choice(name, value, choices)
-
-
-def _convert_mapping(name: str, value: Any) -> dict[str, Any]:
-    import yaml
-
-    if isinstance(value, str):
-        try:
-            value = yaml.safe_load(value if value.strip().startswith("{") else "{" + value + "}")
-        except yaml.YAMLError:
-            raise ConfigError(f"`{name}` must be a mapping, for example `--{name} '{{size: 6, mines: 4}}'`.") from None
-    if not isinstance(value or {}, dict):
-        raise ConfigError(f"`{name}` must be a mapping, but is {value!r}.")
-    return dict(value or {})
-
-
-def _convert_bool(name: str, value: Any) -> bool:
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-    if str(value).lower() not in words:
-        raise ConfigError(f"`{name}` is {value!r}, but must be true or false.")
-    return words[str(value).lower()]
-
-
-def _convert_number(name: str, value: Any, kind: type) -> int | float:
-    try:
-        number = float(value)
-        if isinstance(value, bool) or not math.isfinite(number) or (kind is int and number != int(number)):
-            raise ValueError
-        return int(value) if kind is int and isinstance(value, str) and value.isdigit() else kind(number)
-    except (TypeError, ValueError, OverflowError):
-        noun = "a whole number" if kind is int else "a number"
-        raise ConfigError(f"`{name}` is {value!r}, but must be {noun}.") from None
-
-
-def build_parser(description: str, only: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """Return a parser with `--config` and one flag per setting, or with the flags of the settings in `only`."""
-    parser = _Parser(description=description, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter)
-    if only is None:
-        parser.add_argument("--config", metavar="FILE.yaml", help="settings in YAML; flags win over it")
-    for name, (kind, item) in settings().items():
-        if only is not None and name not in only:
-            continue
-        default = item.default if item.default is not MISSING else item.default_factory()
-        flags = [f"--{name}", *(f"--{alias}" for alias in item.metadata["aliases"])]
-        words = get_args(kind) if get_origin(kind) is Literal else item.metadata["names"]
-        choices = f" {{{', '.join(map(str, words))}}}" if words else ""
-        nargs = {"nargs": "?", "const": "true"} if kind is bool else {}
-        help_text = f"{item.metadata['help']}{choices} [{default}]".replace("%", "%%")
-        parser.add_argument(*flags, dest=name, default=None, help=help_text, metavar="X", **nargs)
-    return parser
+from metarl_agents.flags import Parser, build_parser, convert, settings
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -177,17 +77,36 @@ def parse_with_extras(
     Raises:
         ConfigError: an unknown flag or key, or a value that does not fit.
     """
-    given = vars(parser.parse_args(sys.argv[1:] if argv is None else list(argv)))
-    path = given.pop("config", None)
-    known = settings()
-    extras = {name: value for name, value in given.items() if name not in known}
-    flags = coerce({name: value for name, value in given.items() if name in known and value is not None})
-    weaker = read_yaml(path) if path else _read_defaults(defaults, flags | extras)
-    weaker = coerce(weaker)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if isinstance(parser, Parser) and _HELP & set(argv):
+        _show_defaults(parser, [word for word in argv if word not in _HELP], defaults)
+    weaker, flags, extras = _split(parser.parse_args(argv), defaults)
     _refuse_two_pools(weaker, flags)
     config = Config.from_flat(weaker | flags)
     config.check()
     return config, extras
+
+
+_HELP = {"-h", "--help"}
+
+
+def _split(
+    chosen: argparse.Namespace, defaults: Defaults | None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return (settings of the file or the recipe, settings given as flags, further arguments)."""
+    # A flag of several words is what they say together: `[a, b]` need not stand in quotes.
+    given = {name: " ".join(value) if isinstance(value, list) else value for name, value in vars(chosen).items()}
+    path, known = given.pop("config", None), settings()
+    extras = {name: value for name, value in given.items() if name not in known}
+    flags = coerce({name: value for name, value in given.items() if name in known and value is not None})
+    return coerce(read_yaml(path) if path else _read_defaults(defaults, flags | extras)), flags, extras
+
+
+def _show_defaults(parser: Parser, argv: Sequence[str], defaults: Defaults | None) -> None:
+    """Let `--help` print what this command would use; where it has a mistake, the defaults of the library."""
+    with suppress(ConfigError):
+        weaker, flags, _ = _split(parser.parse_known_args(argv)[0], defaults)
+        parser.show(weaker | flags)
 
 
 def _refuse_two_pools(weaker: dict[str, Any], flags: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, did_you_mean, has_mark, load, nearest
 from metarl_agents.errors import ConfigError
+from metarl_agents.hints import foreign_hint, tracker_hint
 
 Scheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 
@@ -273,6 +274,21 @@ class UpdateConfig:
         _require_all(self, counts | dict.fromkeys(amounts, (0, math.inf)) | betas | rates)
 
 
+TARGETS = ("tensorboard", "none")
+"""What `report_to` takes."""
+
+
+def check_targets(report_to: Iterable[str]) -> None:
+    """Refuse a word that `report_to` does not take.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for target in report_to:
+        if target not in TARGETS:
+            raise ConfigError(f"{unknown_choice('report_to', target, TARGETS)}{tracker_hint(target)}")
+
+
 @dataclass
 class RunConfig:
     """How a run is driven, watched and saved."""
@@ -289,7 +305,7 @@ class RunConfig:
     eval_tasks: int = setting(512, "fixed evaluation tasks")
     eval_validation_tasks: int = setting(128, "validation tasks during training")
     eval_samples: int = setting(8, "independent first episodes a task, for pass@k and diversity at the end; 0 = skip")
-    report_to: list[str] = setting(lambda: ["tensorboard"], "where metrics go: tensorboard, none")
+    report_to: list[str] = setting(lambda: ["tensorboard"], f"where metrics go: {', '.join(TARGETS)}")
     resume_from_checkpoint: str | None = setting(None, "checkpoint folder, or `latest`")
     load_best_model_at_end: bool = setting(False, "finish with the best validation checkpoint")
     metric_for_best_model: str = setting("pass@3", "validation metric that decides, higher is better")
@@ -302,6 +318,7 @@ class RunConfig:
         rules = dict.fromkeys((*names, "save_trajectories_steps"), (0, math.inf))
         ones = dict.fromkeys(("logging_steps", "save_total_limit", "eval_tasks", "collective_timeout_s"), (1, math.inf))
         _require_all(self, rules | ones)
+        check_targets(self.report_to)
 
 
 @dataclass
@@ -334,7 +351,9 @@ class Config:
         chosen: dict[str, dict[str, Any]] = {name: {} for name in parts}
         for key, value in values.items():
             if key not in owner:
-                hint = did_you_mean(key, owner, quote="`") or " `--help` lists all settings."
+                hint = (
+                    foreign_hint(key, owner) or did_you_mean(key, owner, quote="`") or " `--help` lists all settings."
+                )
                 raise ConfigError(f"there is no setting `{key}`.{hint}")
             chosen[owner[key]][key] = value
         return cls(**{name: part(**chosen[name]) for name, part in parts.items()})

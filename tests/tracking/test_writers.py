@@ -125,7 +125,7 @@ def test_the_bar_continues_where_a_resumed_run_stands(tmp_path, capsys):
 
 
 def test_an_unknown_target_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match='`report_to` is "tensorbord"'):
+    with pytest.raises(ConfigError, match="`report_to` is 'tensorbord'.*did you mean 'tensorboard'"):
         logger(tmp_path, report_to="tensorbord")
 
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from metarl_agents.errors import ConfigError
+from metarl_agents.config import check_targets
 from metarl_agents.tracking.records import TRAJECTORY_FOLDER, drop_after, number, write_records
 
 METRICS_FILE = "metrics.jsonl"
 
-_TARGETS = ("tensorboard", "none")
 _SHOWN = ("pass@1", "pass@2", "pass@3")
 _RECENT = 10
 _FLUSH_S = 30
@@ -51,9 +50,7 @@ class RunLogger:
         progress: bool = True,
     ) -> None:
         targets = (report_to,) if isinstance(report_to, str) else tuple(report_to)
-        for target in targets:
-            if target not in _TARGETS:
-                raise ConfigError(f'`report_to` is "{target}", but the choices are {" and ".join(_TARGETS)}.')
+        check_targets(targets)
         self._folder = Path(output_dir)
         self._is_main = is_main
         self._wants_events = "tensorboard" in targets
