@@ -14,16 +14,17 @@ PLUGS = sorted((ROOT / "environments").rglob("*.py"))
 LAUNCHED = sorted(path for folder in ("recipes", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 EVERYTHING = LIBRARY + PLUGS + LAUNCHED
 
-BASE = {"types", "errors", "addresses", "config", "_version"}
+BASE = {"types", "errors", "addresses", "config", "texts", "_version"}
 MAY_IMPORT = {
     "types": set(),
     "errors": set(),
     "_version": set(),
     "addresses": {"errors"},
     "hints": set(),
+    "texts": {"errors"},
     "config": {"errors", "addresses", "hints"},
     "flags": {"errors", "addresses", "config", "hints"},
-    "sources": {"errors"},
+    "sources": {"errors", "texts"},
     "cli": BASE | {"flags"},
     "envs": BASE | {"environments"},  # by name only, to register what is shipped
     "advantages": BASE,
@@ -37,7 +38,7 @@ MAY_IMPORT = {
 }
 HEAVY = {
     "types": set(), "errors": set(), "_version": set(), "addresses": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
-    "hints": set(), "flags": {"yaml"}, "cli": {"yaml"},
+    "hints": set(), "texts": set(), "flags": {"yaml"}, "cli": {"yaml"},
     "advantages": {"torch"},
     "policy": {"torch", "transformers", "tokenizers", "peft", "deepspeed", "accelerate", "safetensors", "yaml", "gguf"},
     "rollout": set(),

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.flags import Parser, build_parser, convert, settings
+from metarl_agents.texts import read_text
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -31,9 +32,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     import yaml
 
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}.") from None
+        values = yaml.safe_load(read_text(path, "settings file"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(values or {}, dict):

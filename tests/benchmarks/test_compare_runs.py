@@ -63,7 +63,7 @@ def test_a_group_without_label_or_file_is_refused(text):
 
 
 def test_missing_and_doubled_files_are_refused(save):
-    with pytest.raises(ConfigError, match='cannot read the evaluation result "nowhere.json"'):
+    with pytest.raises(ConfigError, match="cannot read the evaluation result nowhere.json: No such file"):
         compare_runs.read_group("a=nowhere.json")
     path = save("a", BASE)
     with pytest.raises(ConfigError, match="names a file twice"):

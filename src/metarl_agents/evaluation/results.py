@@ -25,6 +25,7 @@ from metarl_agents.evaluation.metrics import (
     sequential_pass_at_k,
     wilson_interval,
 )
+from metarl_agents.texts import read_json
 from metarl_agents.types import Trial
 
 SMALL_NUMBER = 30
@@ -193,10 +194,7 @@ class EvaluationResult:
         Raises:
             ConfigError: the file cannot be read, is no evaluation result, or comes from another version.
         """
-        try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f'cannot read the evaluation result "{path}": {error}') from None
+        values = read_json(path, "evaluation result")
         if not isinstance(values, dict) or values.pop("format", None) != _FORMAT:
             raise ConfigError(f'"{path}" is not an evaluation result: give a file that `to_json` wrote.')
         version = values.pop("version", None)

@@ -148,6 +148,13 @@ def read_demonstrations(source: str, encode: Encode, answer_ids: AnswerIds) -> l
         for row in read_rows(source, "demonstrations", ["prompt", "response"])
         if (row.get("split") or "train") == "train"
     ]
+    for row in rows:
+        for column in ("prompt", "response"):
+            if not isinstance(row[column], str):
+                kind = type(row[column]).__name__
+                raise ConfigError(
+                    f"the demonstrations {source} hold a {kind} as `{column}`: both columns must be texts."
+                )
     if not rows:
         raise ConfigError(f"the demonstrations {source} hold no training rows: give each a `prompt` and a `response`.")
     return [(encode([{"role": "user", "content": row["prompt"]}]), answer_ids(row["response"])) for row in rows]
