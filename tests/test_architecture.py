@@ -14,8 +14,9 @@ PLUGS = sorted((ROOT / "environments").rglob("*.py"))
 LAUNCHED = sorted(path for folder in ("recipes", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 EVERYTHING = LIBRARY + PLUGS + LAUNCHED
 
-BASE = {"types", "errors", "addresses", "config", "texts", "_version"}
+BASE = {"types", "errors", "addresses", "config", "texts", "thoughts", "_version"}
 MAY_IMPORT = {
+    "thoughts": set(),
     "types": set(),
     "errors": set(),
     "_version": set(),
@@ -37,6 +38,7 @@ MAY_IMPORT = {
     | {"cli", "envs", "prompting", "policy", "rollout", "evaluation", "tracking", "advantages", "sources"},
 }
 HEAVY = {
+    "thoughts": set(),
     "types": set(), "errors": set(), "_version": set(), "addresses": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
     "hints": set(), "texts": set(), "flags": {"yaml"}, "cli": {"yaml"},
     "advantages": {"torch"},

@@ -160,7 +160,7 @@ def _generate(loop: Loop, prompts: list[tuple[int, ...]]) -> list[Response]:
     responses = []
     for row in output[:, ids.shape[1] :].tolist():
         end = next((place + 1 for place, token in enumerate(row) if token in policy.end_ids), len(row))
-        responses.append(Response(tuple(row[:end]), policy.decode(row[:end])))
+        responses.append(Response(tuple(row[:end]), policy.template.read(row[:end])[0]))
     return responses
 
 

@@ -59,11 +59,17 @@ class Response:
     ids: tuple[int, ...]
     """(R,) exactly what was sampled, the end token included if it was sampled."""
     text: str
-    """`ids` decoded once, special tokens removed."""
+    """What is finally said, after any thought: `ids` decoded once, control tokens removed. All that is ever parsed."""
     truncated: bool = False
     """True where the length limit stopped it, not the model."""
     logprobs: tuple[float, ...] = ()
     """(R,) log-probability of each id at sampling time, temperature applied; empty if not recorded."""
+    written: str = ""
+    """All that was sampled, thoughts and their markings included, for records and people; `text` where not given."""
+
+    def __post_init__(self) -> None:
+        if not self.written:
+            object.__setattr__(self, "written", self.text)
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,7 @@ def test_the_limit_is_one_of_each_turn_and_not_of_prompt_and_answer(make_model, 
 def test_a_model_without_any_end_token_is_refused(make_model):
     tokenizer = build_tokenizer()
     tokenizer.eos_token = None
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
     model = make_model("llama", eos_token_id=None)
     model.generation_config.eos_token_id = None
     with pytest.raises(ConfigError, match="end-of-turn"):

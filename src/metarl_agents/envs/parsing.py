@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-_THINK_END = "</think>"
+from metarl_agents.thoughts import final_text
 
 
 def last_tag(text: str, tag: str) -> str | None:
-    """Return the stripped text inside the last complete pair of `tag`, after any thinking block.
+    """Return the stripped text inside the last complete pair of `tag`, after any thought (see `thoughts.py`).
 
     An opening tag inside the pair restarts it, so that "<action> <action>up</action>" means "up". A pair that
-    holds nothing is no answer. While a thinking block is still open (no `</think>`), nothing has been answered.
+    holds nothing is no answer. While a thought is still open (`<think>` without `</think>`), nothing has been answered.
 
     Args:
         text: the response as the model wrote it.
@@ -25,10 +25,7 @@ def last_tag(text: str, tag: str) -> str | None:
     >>> last_tag("<think> <action>up</action>", "action") is None
     True
     """
-    if _THINK_END in text:
-        text = text.rpartition(_THINK_END)[2]
-    elif "<think>" in text:
-        return None
+    text = final_text(text)
     opening, closing = re.escape(f"<{tag}>"), re.escape(f"</{tag}>")
     innermost = re.findall(f"{opening}((?:(?!{opening}|{closing}).)*){closing}", text, flags=re.DOTALL)
     return (innermost[-1].strip() or None) if innermost else None

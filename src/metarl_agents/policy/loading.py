@@ -7,6 +7,8 @@ model's skill (`training/warm_start.py`), and what is special about GGUF files (
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +26,10 @@ from metarl_agents.policy.gguf import (
     name_control_tokens,
     names_gguf,
 )
-from metarl_agents.policy.policy import Policy, check_chat_template
+from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import disable_dropout
+from metarl_agents.policy.template import check_template
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 
 TINY = "tiny"
@@ -37,6 +40,7 @@ _TAUGHT = "warm_start.json"
 """What a warm start leaves beside the model that it made."""
 _INSIDE_A_RUN = ("checkpoint-", "snapshot-", "merged", "base", "population")
 """How folders begin that a run leaves inside its own."""
+_said: set[str] = set()
 _SHIPPED = Path(__file__).parent / "tiny_models"
 
 
@@ -100,7 +104,17 @@ def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
         model, tokenizer = _from_pretrained(config.model_name_or_path, config)
     disable_dropout(model)
     model.eval()
-    return Policy(model, tokenizer, enable_thinking=config.enable_thinking)
+    policy = Policy(model, tokenizer, enable_thinking=config.enable_thinking)
+    _say_once(policy.template.notes)
+    return policy
+
+
+def _say_once(sentences: list[str]) -> None:
+    """Write sentences to standard error, each once, from the first of several processes."""
+    for sentence in sentences:
+        if sentence not in _said and os.environ.get("RANK", "0") == "0":
+            _said.add(sentence)
+            sys.stderr.write(f"Note: {sentence}\n")
 
 
 def needs_warm_start(config: ModelConfig, tiny_name: str | None) -> bool:
@@ -177,7 +191,7 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
             name if has_adapters else folder, **options, **({} if has_adapters else from_file)
         )
     # Weights may take minutes to fetch and read, so what they cannot mend is said before.
-    check_chat_template(tokenizer, name)
+    check_template(tokenizer, enable_thinking=config.enable_thinking, name=name)
     with quiet_progress(), _one_sentence(name, gguf_file):
         from transformers import AutoModelForCausalLM
 

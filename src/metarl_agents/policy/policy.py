@@ -19,20 +19,8 @@ from metarl_agents.policy.processes import settle_deepspeed_accelerator
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.policy.scoring import base_model
+from metarl_agents.policy.template import ChatTemplate, check_template
 from metarl_agents.types import Response
-
-
-def check_chat_template(tokenizer: Any, name: str | None = None) -> None:
-    """Refuse a tokenizer that cannot put a conversation into tokens.
-
-    Raises:
-        ConfigError: it has no chat template; the sentence names the model, where `name` does.
-    """
-    if not getattr(tokenizer, "chat_template", None):
-        raise ConfigError(
-            f"the tokenizer{f' of {name}' if name else ''} has no chat template, so prompts cannot be put to this "
-            "model: choose an instruct or chat model, or add a `chat_template.jinja` to its folder."
-        )
 
 
 class Policy:
@@ -42,16 +30,15 @@ class Policy:
         """Wrap a loaded model; see `loading.load_policy`.
 
         Raises:
-            ConfigError: the tokenizer has no chat template.
+            ConfigError: the tokenizer has no chat template, or one that does not work (see `check_template`).
         """
-        check_chat_template(tokenizer)
+        self.template = check_template(tokenizer, enable_thinking=enable_thinking)
         self.model = model
         self.sampler: Any | None = None
         """What `generate` uses instead of `model`, where that is sharded (`sampling_copy.py`)."""
         self.tokenizer = tokenizer
-        self.end_ids = _end_ids(model, tokenizer)
+        self.end_ids = _end_ids(model, self.template)
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
-        self._template_options = {"enable_thinking": enable_thinking}
 
     @property
     def _speaker(self) -> Any:
@@ -63,11 +50,11 @@ class Policy:
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     def encode(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
-        """Return the prompt's ids (P,), chat template applied, ready for the assistant's answer."""
-        ids = self.tokenizer.apply_chat_template(
-            messages, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template_options
-        )
-        return tuple(ids)
+        """Return the prompt's ids (P,), chat template applied, ready for the assistant's answer.
+
+        Messages cannot write control tokens: where one spells `<|im_end|>`, that is encoded as ordinary text.
+        """
+        return self.template.encode(messages)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`."""
@@ -81,7 +68,8 @@ class Policy:
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids of an answer as the model would have sampled it, end token included (for warm starts)."""
-        return (*self.tokenizer.encode(text, add_special_tokens=False), self.end_ids[0])
+        own = self.template.end_id
+        return self.template.answer_ids(text, own if own in self.end_ids else self.end_ids[0])
 
     def save(self, folder: str | Path, weights: dict[str, Tensor] | None = None) -> None:
         """Write model (or adapter) in safetensors and tokenizer, so that `from_pretrained` loads them.
@@ -142,9 +130,11 @@ class Policy:
         """Cut a sampled row after its first end token; what follows is padding, even where pad equals end."""
         length = next((place + 1 for place, token in enumerate(row) if token in self.end_ids), None)
         ids = tuple(row[:length])
+        said, written = self.template.read(ids)
         return Response(
             ids=ids,
-            text=self.decode(ids),
+            text=said,
+            written=written,
             truncated=length is None and len(ids) >= limit,
             logprobs=tuple(logprobs[: len(ids)]),
         )
@@ -195,18 +185,20 @@ class LogprobRecorder:
             self._pending = None
 
 
-def _end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return every id that ends a turn: the tokenizer's and the model's, in a fixed order.
+def _end_ids(model: Any, template: ChatTemplate) -> list[int]:
+    """Return every id that ends a turn: the tokenizer's, the model's and the template's, in a fixed order.
+
+    A token that the template also writes between a thought and what is said is none, unless there is no other.
 
     Raises:
         ConfigError: there is none, so that no answer could end.
     """
     own = getattr(model.generation_config, "eos_token_id", None)
-    found = [tokenizer.eos_token_id, *(own if isinstance(own, list) else [own])]
+    found = [template.tokenizer.eos_token_id, *(own if isinstance(own, list) else [own]), template.end_id]
     ids = list(dict.fromkeys(token for token in found if token is not None))
     if not ids:
         raise ConfigError("neither the tokenizer nor the model names an end-of-turn token: set `eos_token` there.")
-    return ids
+    return [token for token in ids if token not in template.inner_ids] or ids
 
 
 def _chunks(order: list[int], lengths: list[int], sampling: Sampling) -> Iterator[list[int]]:

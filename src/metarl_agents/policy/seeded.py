@@ -32,7 +32,7 @@ def generate_seeded(
         seeds: one per prompt.
 
     Returns:
-        The texts, special tokens removed.
+        What each answer finally says, thoughts and control tokens removed.
     """
     model = policy.model.eval()
     # Greedy decoding of distributions in which a draw has left one token each: the library's own loop, our dice.
@@ -52,7 +52,7 @@ def generate_seeded(
         )  # (b, P + R)
         for index, row in zip(chunk, output[:, ids.shape[1] :].tolist(), strict=True):
             end = next((place for place, token in enumerate(row) if token in policy.end_ids), len(row))
-            texts[index] = policy.decode(row[:end])
+            texts[index] = policy.template.read(row[:end])[0]
     return [texts[index] for index in range(len(prompts))]
 
 

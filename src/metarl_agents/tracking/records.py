@@ -151,7 +151,7 @@ def _turn_record(
         "phase": turn.phase.value,
         "observation": turn.observation,
         "prompt": decode(turn.prompt_ids),
-        "response": turn.response.text,
+        "response": turn.response.written,
         "action": turn.shown_action,
         "reward": number(turn.reward),
         "row_penalty": number(turn.row_penalty),

@@ -125,7 +125,7 @@ class Screen:
         self._line()
         self._line(self._style(f"Turn {number}", "bold"))
         self._block(turn.observation, "  ")
-        answer = turn.response.text.strip()
+        answer = turn.response.written.strip()
         if turn.action is None or not _BARE_ACTION.fullmatch(answer):
             self._block(answer or "(an empty answer)", "  > ", "dim")
         note = f"   reward {turn.reward:g}" + "   cut at the token limit" * turn.response.truncated
@@ -136,7 +136,7 @@ class Screen:
         self._line()
         self._line(self._style("Reflection", "bold", "yellow"))
         if turn.action is None:
-            self._block(turn.response.text.strip() or "(an empty answer)", "  > ", "dim")
+            self._block(turn.response.written.strip() or "(an empty answer)", "  > ", "dim")
             self._line("  " + self._style("No usable remark.", "red"))
         else:
             self._block(turn.shown_action, "  | ", "yellow")
