@@ -1,8 +1,8 @@
 """Train a meta-RL agent on ALFWorld: household tasks in text, in up to three attempts in the same house.
 
-    accelerate launch recipes/train_alfworld.py
-    accelerate launch recipes/train_alfworld.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_alfworld.py --config recipes/configs/alfworld/qwen3_4b.yaml
+    python recipes/train_alfworld.py
+    python recipes/train_alfworld.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_alfworld.py --config recipes/configs/alfworld/qwen3_4b.yaml
 
 Without flags: the tiny model in generated small rooms, on a CPU, with seven turns an attempt: too few to search a room,
 enough for who remembers where things are. `--config` replaces that preset. Training tasks are pick, look, clean and

@@ -1,9 +1,9 @@
 """Train a meta-RL agent on Kuhn poker: the hidden things are the other player's card and its habits.
 
-    accelerate launch recipes/train_kuhn.py
-    accelerate launch recipes/train_kuhn.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_kuhn.py --env_kwargs "{redraw_deal: true}"   # new cards in each hand
-    accelerate launch recipes/train_kuhn.py --config recipes/configs/kuhn/qwen3_4b.yaml
+    python recipes/train_kuhn.py
+    python recipes/train_kuhn.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_kuhn.py --env_kwargs "{redraw_deal: true}"   # new cards in each hand
+    python recipes/train_kuhn.py --config recipes/configs/kuhn/qwen3_4b.yaml
 
 Without flags: the built-in tiny model against the three characters of MAGE (arXiv 2603.03680), the same deal in all
 hands of a trial, on a CPU, four to eight minutes of training. `--config` replaces that preset. What counts is the

@@ -1,9 +1,9 @@
 """Train a meta-RL agent on an iterated matrix game: the hidden thing is the habit of the other player.
 
-    accelerate launch recipes/train_matrix_game.py
-    accelerate launch recipes/train_matrix_game.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_matrix_game.py --env_kwargs "{game: prisoners_dilemma, rounds: 5}"
-    accelerate launch recipes/train_matrix_game.py --config recipes/configs/matrix_game/qwen3_4b.yaml
+    python recipes/train_matrix_game.py
+    python recipes/train_matrix_game.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_matrix_game.py --env_kwargs "{game: prisoners_dilemma, rounds: 5}"
+    python recipes/train_matrix_game.py --config recipes/configs/matrix_game/qwen3_4b.yaml
 
 Without flags: the built-in tiny model in three rounds of rock, paper, scissors, on a CPU, five to eight minutes of
 training. `--config` replaces that preset. Within a game an agent can answer what it has seen in earlier rounds; only

@@ -1,8 +1,8 @@
 """Train a meta-RL agent on MineSweeper.
 
-    accelerate launch recipes/train_minesweeper.py
-    accelerate launch recipes/train_minesweeper.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_minesweeper.py --config recipes/configs/minesweeper/qwen3_4b.yaml
+    python recipes/train_minesweeper.py
+    python recipes/train_minesweeper.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_minesweeper.py --config recipes/configs/minesweeper/qwen3_4b.yaml
 
 Without flags: the built-in tiny model on 4x4 boards, on a CPU. `--config` replaces that preset.
 """

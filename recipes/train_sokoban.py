@@ -1,8 +1,8 @@
 """Train a meta-RL agent on Sokoban.
 
-    accelerate launch recipes/train_sokoban.py
-    accelerate launch recipes/train_sokoban.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_sokoban.py --config recipes/configs/sokoban/qwen3_4b.yaml
+    python recipes/train_sokoban.py
+    python recipes/train_sokoban.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_sokoban.py --config recipes/configs/sokoban/qwen3_4b.yaml
 
 Without flags: the built-in tiny model in 6x6 rooms with one box, on a CPU, 10 to 15 minutes of training. `--config`
 replaces that preset. Nothing is hidden in a room, but a small model does not see where a push leads: what trapped a box

@@ -1,9 +1,9 @@
 """Train a meta-RL agent on Tic-Tac-Toe: the hidden thing is how the other player plays.
 
-    accelerate launch recipes/train_tictactoe.py
-    accelerate launch recipes/train_tictactoe.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_tictactoe.py --opponents mcts_100   # a search, and nobody else
-    accelerate launch recipes/train_tictactoe.py --config recipes/configs/tictactoe/qwen3_4b.yaml
+    python recipes/train_tictactoe.py
+    python recipes/train_tictactoe.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_tictactoe.py --opponents mcts_100   # a search, and nobody else
+    python recipes/train_tictactoe.py --config recipes/configs/tictactoe/qwen3_4b.yaml
 
 Without flags: the built-in tiny model against short searches, on a CPU. `--config` replaces that preset; qwen3_4b.yaml
 meets the pool of MAGE (arXiv 2603.03680). `recipes/evaluate.py` prints wins, draws and payoffs of each game, by

@@ -1,7 +1,7 @@
 """Train an agent that learns from its own failed attempt: the smallest world in which memory decides.
 
-    accelerate launch recipes/train_two_doors.py
-    accelerate launch recipes/train_two_doors.py --memory none      # nobody can beat one half
+    python recipes/train_two_doors.py
+    python recipes/train_two_doors.py --memory none      # nobody can beat one half
 
 A prize is behind door A or door B. Without flags: a tiny model, made on the spot from a player that ignores its
 remarks, on a CPU. Its second attempt succeeds half of the time before training and nearly always after it.

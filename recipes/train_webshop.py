@@ -1,8 +1,8 @@
 """Train a meta-RL agent on WebShop: buy what an instruction asks for, in up to three visits to the same shop.
 
-    accelerate launch recipes/train_webshop.py
-    accelerate launch recipes/train_webshop.py --num_episodes 1 --group_size 24     # plain RL, same code path
-    accelerate launch recipes/train_webshop.py --config recipes/configs/webshop/qwen3_4b.yaml
+    python recipes/train_webshop.py
+    python recipes/train_webshop.py --num_episodes 1 --group_size 24     # plain RL, same code path
+    python recipes/train_webshop.py --config recipes/configs/webshop/qwen3_4b.yaml
 
 Needs the extra: pip install -e ".[webshop]". Without flags: the tiny model in a generated shop of 768 products, on a
 CPU. `--config` replaces that preset. A purchase tells nothing but that it was wrong, so what a later visit should stay

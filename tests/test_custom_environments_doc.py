@@ -183,9 +183,9 @@ def read(command: str):
     from metarl_agents.cli import parse_config
 
     words = shlex.split(command)
-    assert words[:2] == ["accelerate", "launch"] and (ROOT / words[2]).is_file()
-    preset = ROOT / "recipes/configs" / Path(words[2]).stem.removeprefix("train_") / "tiny.yaml"
-    return parse_config(words[3:], defaults=preset)
+    assert words[0] == "python" and (ROOT / words[1]).is_file()
+    preset = ROOT / "recipes/configs" / Path(words[1]).stem.removeprefix("train_") / "tiny.yaml"
+    return parse_config(words[2:], defaults=preset)
 
 
 @pytest.mark.parametrize("command", recipe_commands())

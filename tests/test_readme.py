@@ -48,6 +48,13 @@ def commands() -> list[str]:
     return [line for line in lines if "recipes/train_" in line]
 
 
+def test_no_command_of_the_readme_starts_the_launcher_without_a_configuration():
+    """Alone, the launcher opens with five lines of warning about the values that it assumes."""
+    bare = re.findall(r"^.*accelerate launch (?!--config_file).*$", "\n".join(blocks("")), flags=re.MULTILINE)
+    tables = re.findall(r"^\| `accelerate launch (?!--config_file).*$", README, flags=re.MULTILINE)
+    assert commands() and not bare and not tables
+
+
 @pytest.mark.parametrize("command", commands())
 def test_the_flags_of_every_command_in_the_readme_are_accepted(command, monkeypatch):
     from metarl_agents.cli import parse_config

@@ -10,13 +10,13 @@ from metarl_agents.envs.factory import environment_factory
 from metarl_agents.training.populating import build_population, meet_listed
 
 RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("train_*.py"))
-LAUNCH = ["accelerate", "launch"]
+LAUNCH = ["python"]
 
 
 def commands(name):
-    """The words of each command, less the launcher and a remark behind it."""
+    """The words of each command, less `python` and a remark behind it."""
     lines = [line.strip() for line in recipe(name).__doc__.splitlines()]
-    return [shlex.split(line, comments=True)[2:] for line in lines if line.startswith(" ".join(LAUNCH))]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(" ".join(LAUNCH))]
 
 
 SHOWN = [(name, words) for name in RECIPES for words in commands(name)]
