@@ -118,6 +118,8 @@ class ChatTemplate:
             lead = self._lead
         sentinel = _unused(text)
         ids = self._encode_without(self._escaped(text, sentinel, keep), sentinel)
+        while ids and ids[-1] == end_id:
+            ids.pop()
         return (*(self._encode_text(lead) if lead else ()), *ids, end_id)
 
     def _without_opening(self, text: str) -> str:

@@ -20,6 +20,7 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.prompting.messages import Messages
 from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.sources import read_rows
+from metarl_agents.thoughts import final_text
 from metarl_agents.types import Response
 
 Row = tuple[tuple[int, ...], tuple[int, ...]]
@@ -185,5 +186,5 @@ def play_scripted(
                 player.admissible = runner.admissible
             text = player.act(episodes[-1].final_observation, rng)
         prompt, response = encode(runner.messages()), answer_ids(text)
-        runner.receive(prompt, Response(ids=response, text=text))
+        runner.receive(prompt, Response(ids=response, text=final_text(text), written=text))
         yield prompt, response

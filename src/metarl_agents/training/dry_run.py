@@ -16,6 +16,7 @@ from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
 from metarl_agents.rollout.tasks import load_task_list
+from metarl_agents.thoughts import final_text
 from metarl_agents.training.credit import check_functions
 from metarl_agents.training.populating import check_population, meet_listed
 from metarl_agents.training.setup import build_policy, fit_context
@@ -117,7 +118,7 @@ def _walk(
         text = answer(runner, prompt)
         if kind is _FIRST:
             answers.append(text)
-        runner.receive(prompt, Response(ids=policy.answer_ids(text), text=text))
+        runner.receive(prompt, Response(ids=policy.answer_ids(text), text=final_text(text), written=text))
     return _Walk(pages, answers, runner.trial.error)
 
 
