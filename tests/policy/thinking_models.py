@@ -85,7 +85,10 @@ THINKERS = {
 
 
 class Dictated:
-    """Makes a small model write given texts, one for each call of `generate`, and go on with spaces after them."""
+    """Makes a small model write given texts, one for each call of `generate`, and go on with spaces after them.
+
+    A list of texts is one text, whose pieces are encoded on their own.
+    """
 
     def __init__(self, policy, texts):
         self.policy, self.texts, self._step, self._ids = policy, list(texts), 0, []
@@ -95,7 +98,9 @@ class Dictated:
         ids = kwargs.get("input_ids", args[0] if args else None)
         if ids.shape[1] > 1:  # a prompt is read first, then token after token
             text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-            self._ids, self._step = self.policy.tokenizer.encode(text, add_special_tokens=False), 0
+            pieces = [text] if isinstance(text, str) else text
+            encode = self.policy.tokenizer.encode
+            self._ids, self._step = [n for piece in pieces for n in encode(piece, add_special_tokens=False)], 0
         rest = self._ids[self._step :]
         token = rest[0] if rest else self.policy.tokenizer.encode(" ", add_special_tokens=False)[0]
         self._step += 1
