@@ -183,6 +183,7 @@ RUN = {
     "num_episodes": 2, "max_turns": 1, "group_size": 3, "tasks_per_step": 2, "max_new_tokens_per_turn": 8,
     "max_prompt_tokens": 400, "length_penalty": 1.0, "learning_rate": 1e-2, "save_steps": 1, "eval_steps": 0,
     "eval_tasks": 1, "eval_samples": 0, "report_to": ["none"],
+    "anchor_visits": "pooled",  # all trials of a random model fail alike
 }  # fmt: skip
 
 
