@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The build of torch that is installed, so that no later package replaces it.
 PIN = $(BIN)/python -c "import importlib.metadata as m; print('torch==' + m.version('torch'))" > $(VENV)/torch.txt
+# Tests compute on one thread each, so two workers use two cores; a file's tests stay together and share fixtures.
+WORKERS ?= --numprocesses 2 --dist loadfile
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
@@ -46,7 +48,7 @@ extras: $(READY)  ## what tests of adapters compare with: TextArena, OpenSpiel, 
 	$(MAKE) alfworld-files
 
 test: $(READY)  ## the fast tests, under ten minutes on two cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-slow: $(READY)  ## the learning runs and other tests of minutes
 	$(BIN)/python -m pytest -m slow
