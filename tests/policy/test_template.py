@@ -280,6 +280,21 @@ def test_a_spelled_token_is_read_as_its_letters_and_its_neighbours_stay_as_they_
     assert page.count(end) == frame[0].count(end) == 2 and tokenizer.decode(page).count(spelled) == 3
 
 
+def test_marks_of_thoughts_are_control_tokens_and_other_added_tokens_are_text():
+    tokenizer = build_tokenizer()
+    tokenizer.add_tokens(["<think>", "</think>", "  "])
+    tokenizer.chat_template += "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+    template = check_template(tokenizer)
+    opening, closing, blanks = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "  "])
+    ids = template.encode([{"role": "user", "content": "no </think> or  <think>"}])
+    assert ids.count(opening) == 1 and closing not in ids and blanks in ids
+    assert template.encode([{"role": "user", "content": "a  b"}]) == plainly(
+        tokenizer, [{"role": "user", "content": "a  b"}]
+    )
+    said = tokenizer.encode("A</think>B", add_special_tokens=False)
+    assert closing in said and template.read(said) == ("B", "A</think>B")
+
+
 def test_a_template_may_trim_and_replace_what_it_prints():
     template = (CHATML + ASKS).replace("m.content", "(m.content | trim).replace('cell', 'door')")
     tokenizer = tokenizer_of(template)

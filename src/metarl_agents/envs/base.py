@@ -63,7 +63,11 @@ class Environment:
         return self.reset(seed=self.seed)
 
     def parse_action(self, text: str) -> Any | None:
-        """Return the action that a response means, or None. Default: the text inside the last <action> pair."""
+        """Return the action that a response means, or None. Default: the text inside the last <action> pair.
+
+        Args:
+            text: what the model finally says; thoughts are left out.
+        """
         return last_tag(text, "action")
 
     def step(self, action: Any) -> StepResult | tuple[str, float, bool, bool, dict[str, Any]]:

@@ -28,6 +28,7 @@ Messages = Sequence[dict[str, Any]]
 
 _ASKED, _SAID, _THOUGHT = "quokka7431", "wombat8642", "numbat9753"
 """Texts that are looked for in what a template writes."""
+_MARKS = {mark for marking in MARKINGS for mark in marking}
 _SENTINELS = (range(0xFDD0, 0xFDF0), range(0xF0000, 0xFFFFE))
 """Code points that Unicode reserves for use inside a program: noncharacters, then private ones."""
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -183,12 +184,14 @@ class ChatTemplate:
 
     @cached_property
     def _control(self) -> dict[str, int]:
-        """Control tokens: special ones, and added ones that the template writes."""
+        """Control tokens: special ones, and added ones that the template writes or that mark a thought."""
         unknown = getattr(self.tokenizer, "unk_token_id", None)
         return {
             token.content: number
             for number, token in self.tokenizer.added_tokens_decoder.items()
-            if number != unknown and token.content.strip() and (token.special or token.content in self._source)
+            if number != unknown
+            and token.content.strip()
+            and (token.special or token.content in self._source or token.content.lower() in _MARKS)
         }
 
     @cached_property
@@ -234,7 +237,7 @@ class ChatTemplate:
 
     @property
     def _marks(self) -> set[str]:
-        return {mark.lower() for marking in (*MARKINGS, *self.markings) for mark in marking}
+        return _MARKS | {mark.lower() for marking in self.markings for mark in marking}
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:
