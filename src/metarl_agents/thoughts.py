@@ -34,6 +34,8 @@ CHANNEL, MESSAGE = "<|channel|>", "<|message|>"
 CHANNEL_TOKENS = (CHANNEL, MESSAGE, "<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>")
 """Control tokens of the harmony format, in which an answer is a row of messages, each in a named channel."""
 _SAID_IN = "final"
+FINAL_MESSAGE = f"<|end|><|start|>assistant{CHANNEL}{_SAID_IN}{MESSAGE}"
+"""Ends a message in another channel and begins that which is said."""
 _MESSAGE = re.compile(
     r"<\|channel\|>\s*(?P<channel>\w*)(?:(?!<\|(?:message|channel|start)\|>).)*<\|message\|>"
     r"(?P<text>(?:(?!<\|(?:channel|start|end|return|call)\|>).)*)",

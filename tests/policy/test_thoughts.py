@@ -149,6 +149,18 @@ def test_in_channels_the_first_final_message_is_what_is_said():
     assert final_text("<action>A</action>", begun="<|channel|>final<|message|>") == "<action>A</action>"
 
 
+@pytest.mark.parametrize("channel", ["analysis", "final"])
+def test_a_channel_that_the_template_opens_is_gone_on_with(channel):
+    tokenizer = small_tokenizer(THINKERS["gpt-oss"][0])
+    tokenizer.chat_template += (
+        f"{{% if add_generation_prompt %}}{{{{ '<|channel|>{channel}<|message|>' }}}}{{% endif %}}"
+    )
+    policy = small_policy(tokenizer, ["<action>A</action>" + FINAL + "<action>B</action><|return|>"])
+    assert policy.template.read(policy.answer_ids("<action>B</action>"))[0] == "<action>B</action>"
+    said = {"analysis": "<action>B</action>", "final": "<action>A</action>"}[channel]
+    assert Agent(policy, LONG).act("a door").text == said
+
+
 def test_an_end_token_that_also_ends_thoughts_is_kept_where_there_is_no_other():
     family = THINKERS["gpt-oss"][0]
     tokenizer = small_tokenizer(family)
@@ -205,3 +217,9 @@ def test_registered_tags_of_an_answer_are_read():
     tokenizer.add_special_tokens({"additional_special_tokens": ["<action>", "</action>", "<|odd|>"]})
     policy = small_policy(tokenizer, ["so<|odd|> <action>A</action><|end|>"])
     assert Agent(policy, LONG).act("a door").text == "so <action>A</action>"
+    tags = tokenizer.convert_tokens_to_ids(["<action>", "</action>"])
+    for ids in (
+        policy.answer_ids("<action>A</action>"),
+        policy.encode([{"role": "user", "content": "<action></action>"}]),
+    ):
+        assert [number for number in ids if number in tags] == tags

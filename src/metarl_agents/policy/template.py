@@ -17,6 +17,7 @@ from metarl_agents.errors import ConfigError
 from metarl_agents.thoughts import (
     CHANNEL,
     CHANNEL_TOKENS,
+    FINAL_MESSAGE,
     MARKINGS,
     Marking,
     final_text,
@@ -53,7 +54,7 @@ def check_template(tokenizer: Any, *, enable_thinking: bool = False, name: str |
 
 
 class ChatTemplate:
-    """Encodes conversations, and reads answers, as one tokenizer's chat template wants them."""
+    """Encodes conversations and reads answers by one tokenizer's chat template."""
 
     def __init__(self, tokenizer: Any, *, enable_thinking: bool = False, name: str | None = None) -> None:
         """Probe the template; see `check_template`."""
@@ -80,9 +81,9 @@ class ChatTemplate:
         self._probe_assistant(prompt)
         self.begun = begun if CHANNEL in begun or open_thought(begun, self.markings) else ""
         """What the template writes of an answer's thought or channel; "" where it leaves none open."""
-        due = open_thought(begun + self._lead, self.markings)
-        if due is not None:
-            self._lead = f"{self._lead}\n{self._spelling(due)}\n\n"
+        if final_text(self._lead + _SAID, self.begun, self.markings) != _SAID:
+            due = open_thought(self.begun + self._lead, self.markings)
+            self._lead += FINAL_MESSAGE if due is None else f"\n{self._spelling(due)}\n\n"
         self.notes = self._notes()
         """Sentences that a user should read once."""
 
@@ -127,7 +128,9 @@ class ChatTemplate:
         """Drop an opening mark that the prompt has written already."""
         stripped = text.lstrip()
         for opening, closing in (*MARKINGS, *self.markings):
-            if closing.lower() == open_thought(self.begun, self.markings) and stripped.lower().startswith(opening):
+            if closing.lower() == open_thought(self.begun, self.markings) and stripped.lower().startswith(
+                opening.lower()
+            ):
                 return stripped[len(opening) :].lstrip("\n")
         return text
 
@@ -184,12 +187,13 @@ class ChatTemplate:
 
     @cached_property
     def _control(self) -> dict[str, int]:
-        """Control tokens: special ones, and added ones that the template writes or that mark a thought."""
+        """Special tokens that are no pair, and added tokens that the template writes or that mark a thought."""
         unknown = getattr(self.tokenizer, "unk_token_id", None)
         return {
             token.content: number
             for number, token in self.tokenizer.added_tokens_decoder.items()
             if number != unknown
+            and number not in self._pairs
             and token.content.strip()
             and (token.special or token.content in self._source or token.content.lower() in _MARKS)
         }
@@ -245,15 +249,22 @@ class ChatTemplate:
         return frozenset({number for number, token in added if token.special} | {*self.tokenizer.all_special_ids})
 
     @cached_property
-    def _text_ids(self) -> frozenset[int]:
-        """Special tokens that are part of a text: pairs as of tags, and markings of thoughts."""
+    def _special(self) -> dict[str, int]:
+        return {str(self.tokenizer.convert_ids_to_tokens(number)): number for number in self._special_ids}
+
+    @cached_property
+    def _pairs(self) -> frozenset[int]:
+        """Special tokens `<name>` and `</name>` that the template does not write: they are tags of a text."""
         named = {getattr(self.tokenizer, name, None) for name in _NAMED}
-        tokens = {str(self.tokenizer.convert_ids_to_tokens(number)): number for number in self._special_ids}
-        free = {token for token in tokens if len(token) > 2 and token not in named and token not in self._source}
-        pairs = [(token, f"{token[0]}/{token[1:]}") for token in free]
-        shown = {token for pair in pairs if free.issuperset(pair) for token in pair}
+        free = {token for token in self._special if len(token) > 2} - named - _MARKS
+        pairs = [(token, f"{token[0]}/{token[1:]}") for token in free if token not in self._source]
+        return frozenset(self._special[token] for pair in pairs if free.issuperset(pair) for token in pair)
+
+    @cached_property
+    def _text_ids(self) -> frozenset[int]:
+        """Special tokens that are part of what is written: pairs, and marks of thoughts."""
         marks = self._marks
-        return frozenset(number for token, number in tokens.items() if token in shown or token.lower() in marks)
+        return self._pairs | {number for token, number in self._special.items() if token.lower() in marks}
 
     @cached_property
     def _channel_ids(self) -> frozenset[int]:
