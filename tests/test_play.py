@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from metarl_agents import cli, play
+from metarl_agents import play, presets
 from metarl_agents.cli import TRIAL_SETTINGS
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.two_doors import TwoDoors
@@ -139,14 +139,19 @@ def test_a_run_brings_its_settings_and_flags_win(tmp_path):
         assert chosen("two_doors", "--model", str(folder)).trial.env_kwargs == {}
 
 
-def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise():
+def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise(capsys):
     assert chosen("--model", "tiny").trial.env_kwargs == {"size": 4, "mines": 4}
+    address = "metarl_agents.environments.minesweeper:Minesweeper"
+    assert chosen(address, "--model", "tiny").trial.env_kwargs == {"size": 4, "mines": 4}
     assert chosen("two_doors", "--model", "tiny").trial.env_kwargs == {}
+    assert capsys.readouterr().err == ""
     unknown = chosen("my_package.my_env:MyEnv", "--model", "tiny")
     assert (unknown.trial.wording, unknown.sampling.max_new_tokens_per_turn) == ("compact", 24)
+    said = "my_package.my_env:MyEnv has no preset for the tiny model: wording compact, max_new_tokens_per_turn 24"
+    assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("file", sorted(cli.PRESETS.glob("*/tiny.yaml")), ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", sorted(presets.CONFIGS.glob("*/tiny.yaml")), ids=lambda file: file.parent.name)
 def test_the_tiny_model_is_played_as_its_preset_trains_it_in_every_environment(file, tmp_path):
     preset = yaml.safe_load(file.read_text(encoding="utf-8"))
     (tmp_path / "warm_start.json").write_text("{}")

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
 from metarl_agents.flags import Parser, build_parser, convert, settings
+from metarl_agents.presets import preset_file
 from metarl_agents.texts import read_text
 
 
@@ -144,7 +145,6 @@ TRIAL_SETTINGS = (
 """What a model that was trained in a run expects of its trials."""
 
 
-PRESETS = Path(__file__).parents[2] / "recipes" / "configs"
 BRIEF = {"wording": "compact", "max_new_tokens_per_turn": 24}
 """How the built-in tiny model, taught on the spot, speaks where there is no preset for it."""
 _ABOVE = {"checkpoint-": 0, "merged": 0, "snapshot-": 1}
@@ -180,9 +180,17 @@ def model_settings(model: str, env: str | None = None) -> dict[str, Any]:
 
 
 def tiny_settings(env: str) -> dict[str, Any]:
-    """Return the settings under which the built-in tiny model is trained in an environment, where it has a preset."""
-    file = PRESETS / env / "tiny.yaml"
-    return read_yaml(file) if file.is_file() else {"env": env, **BRIEF}
+    """Return the settings under which the built-in tiny model is trained in an environment.
+
+    An environment without a preset gets `BRIEF`, and a line on standard error says so.
+    """
+    file = preset_file(env)
+    if file is not None:
+        return read_yaml(file) | {"env": env}
+    if is_first_process():
+        used = ", ".join(f"{name} {value}" for name, value in BRIEF.items())
+        sys.stderr.write(f"{env} has no preset for the tiny model: {used}, and the library's defaults.\n")
+    return {"env": env, **BRIEF}
 
 
 def trial_defaults(preset: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from metarl_agents.presets import launcher_file
+
 _RENAMED = {
     "learning_rate": "lr actor_lr policy_lr actor_learning_rate",
     "critic_learning_rate": "critic_lr value_lr vf_lr",
@@ -65,16 +67,14 @@ _RENAMED = {
 """Setting of ours -> names that other tools give it."""
 
 _PRECISION = (
-    "Precision belongs to the launcher: `accelerate launch --mixed_precision bf16 ...`, or a file of "
-    "`recipes/accelerate_configs/`; weights stay in fp32."
+    "Precision belongs to the launcher: `accelerate launch --mixed_precision bf16 ...`, or a file as "
+    f"{launcher_file('single_gpu')}; weights stay in fp32."
 )
 _TOKENS = (
     "Micro-batches are filled by tokens: `--max_tokens_per_micro_batch` bounds memory, and `--tasks_per_step` times "
     "`--group_size` trials make a step, whatever the number of processes."
 )
-_SHARDING = (
-    "Sharding belongs to the launcher: `accelerate launch --config_file recipes/accelerate_configs/zero3.yaml ...`."
-)
+_SHARDING = f"Sharding belongs to the launcher: `accelerate launch --config_file {launcher_file('zero3')} ...`."
 _QUANTISED = (
     "Weights are not quantised in training: `--use_peft`, `--dtype bfloat16` and `--gradient_checkpointing` together "
     "take the least memory."

@@ -15,8 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from metarl_agents.errors import ConfigError
-
-CPU_CONFIGS = "recipes/accelerate_configs/cpu.yaml, cpu_zero2.yaml or cpu_zero3.yaml"
+from metarl_agents.presets import launcher_file
 
 
 def launched_processes() -> int:
@@ -67,7 +66,7 @@ def check_launch(tasks_per_step: int, *, halve_on_oom: bool = False) -> None:
     if precision == "bf16" and not _wants_cpu() and not torch.accelerator.is_available():
         raise ConfigError(
             "the launcher's configuration computes in bf16 on GPUs, but this machine has none: launch with "
-            f"--config_file {CPU_CONFIGS}, or without a configuration."
+            f"--config_file {launcher_file('cpu')}, cpu_zero2.yaml or cpu_zero3.yaml, or without a configuration."
         )
 
 
@@ -80,7 +79,7 @@ def check_whole_weights() -> None:
     if is_on("ACCELERATE_USE_DEEPSPEED") or is_on("ACCELERATE_USE_FSDP"):
         raise ConfigError(
             "evaluation keeps the whole model in each process, but the launcher's configuration shards it: launch "
-            "with recipes/accelerate_configs/cpu.yaml or multi_gpu.yaml, or without a configuration."
+            f"with {launcher_file('cpu')} or multi_gpu.yaml, or without a configuration."
         )
 
 
@@ -120,7 +119,7 @@ def start_processes(timeout_s: float) -> Any:
     if accelerator.num_processes != launched_processes():
         raise ConfigError(
             f"{launched_processes()} processes were launched, but {accelerator.num_processes} found each other: start "
-            "them with `accelerate launch --config_file ...` and one of recipes/accelerate_configs/."
+            f"them with `accelerate launch --config_file ...`, {launcher_file('cpu')} for example."
         )
     return accelerator
 

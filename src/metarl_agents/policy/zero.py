@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.sharding import BuildOptimizer, Sharding, of_kind
+from metarl_agents.presets import launcher_file
 
 
 class ZeroSharding(Sharding):
@@ -145,7 +146,7 @@ def settle_config(config: dict[str, Any], max_grad_norm: float) -> None:
     if stage not in (2, 3):
         raise ConfigError(
             f"the launcher's ZeRO stage is {stage!r}, but stages 2 and 3 are supported: set `zero_stage: 2` or 3, or "
-            "use recipes/accelerate_configs/multi_gpu.yaml for whole weights on every process."
+            f"use {launcher_file('multi_gpu')} for whole weights on every process."
         )
     steps = config.get("gradient_accumulation_steps", "auto")
     if steps not in ("auto", 1):
