@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "rollout"))
 
 from pennies import Pennies
 from safetensors.torch import save_file
-from training_helpers import SHORT, SMALL, Coin, small_config, small_policy
+from training_helpers import SHORT, SMALL, Coin, small_config, small_policy, untied_model
 
 from metarl_agents.cli import leave
 from metarl_agents.policy import scoring
@@ -182,10 +182,16 @@ def lora(folder, **settings):
     return walk(folder, model_name_or_path=saved_base(folder), use_peft=True, lora_r=4, **settings)
 
 
-def saved_base(folder):
+def lora_head(folder):
+    """The walk with adapters on the output head alone, whose weight is its own, and which is used in several pieces."""
+    base = saved_base(folder, small_policy(model=untied_model()))
+    return walk(folder, model_name_or_path=base, use_peft=True, lora_r=4, lora_target_modules=["lm_head"])
+
+
+def saved_base(folder, policy=None):
     accelerator = start_processes(60)
     if accelerator.is_main_process:
-        small_policy().save(folder / "base")
+        (policy or small_policy()).save(folder / "base")
     accelerator.wait_for_everyone()
     return str(folder / "base")
 
@@ -273,6 +279,7 @@ SCENARIOS = {
     "best": lambda folder: play(folder, eval_steps=1, load_best_model_at_end=True, metric_for_best_model="pass@1"),
     "lora": lora,
     "lora_checkpointing": lambda folder: lora(folder, gradient_checkpointing=True),
+    "lora_head": lora_head,
     "lora_kl": lambda folder: lora(folder, beta=0.3),
     "masters": masters,
     "population": population,

@@ -49,7 +49,7 @@ def test_all_weights(mode, scenario, single, tmp_path):
     assert abs(result["kl"]) < 1e-5
 
 
-@pytest.mark.parametrize("scenario", ["lora", "lora_kl", "lora_checkpointing"])
+@pytest.mark.parametrize("scenario", ["lora", "lora_kl", "lora_checkpointing", "lora_head"])
 @pytest.mark.parametrize("mode", MODES)
 def test_adapters(mode, scenario, single, tmp_path):
     """Known bug A14: the adapter's file is whole, and plain peft gives the same log-probs with it."""

@@ -2,17 +2,18 @@
 
 import pytest
 import torch
+from torch import nn
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.adapters import (
     add_adapters,
-    check_lora_targets,
     load_saved_weights,
     merge_adapters,
     read_saved_weights,
 )
 from metarl_agents.policy.loading import load_policy
+from metarl_agents.policy.lora_targets import check_lora_targets
 
 
 def lora(**settings):
@@ -43,6 +44,51 @@ def test_an_unknown_target_of_a_model_that_could_not_be_asked_before_loading_is_
         name.split(".lora_")[0].rpartition(".")[2] for name, p in policy.model.named_parameters() if p.requires_grad
     }
     assert adapted == {"v_proj", "q_proj"}
+
+
+STATE = {"state_size": 8, "head_dim": None, "num_key_value_heads": None, "num_attention_heads": None}
+MAMBA2 = STATE | {"num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 16}
+JAMBA = {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1}
+JAMBA |= {"num_experts": 2, "num_experts_per_tok": 1, "mamba_d_state": 8, "mamba_dt_rank": 4}
+LLAMA4 = {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 48, "attention_chunk_size": 32}
+# Families in which an adapter on some linear layer is refused by peft, passed over by the network, or breaks it.
+ODD_TARGETS = {
+    "mamba2": (MAMBA2, {"out_proj"}),
+    "jamba": (JAMBA, {"dt_proj"}),
+    "llama4_text": (LLAMA4, {"router"}),
+}
+
+
+@pytest.mark.parametrize("family", ODD_TARGETS)
+def test_the_default_targets_are_those_that_learn(make_policy, family):
+    settings, odd = ODD_TARGETS[family]
+    policy = make_policy(family, **settings)
+    linear = {name.rpartition(".")[2] for name, part in policy.model.named_modules() if isinstance(part, nn.Linear)}
+    add_adapters(policy, lora())
+    ids = torch.arange(10, 30)[None]
+    policy.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.logsumexp(
+        -1
+    ).sum().backward()
+    trained = {name: part for name, part in policy.model.named_parameters() if part.requires_grad}
+    assert all(part.grad is not None for part in trained.values())
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained} == linear - odd - {"lm_head"}
+
+
+@pytest.mark.parametrize("family, target", [("mamba2", "out_proj"), ("jamba", "dt_proj"), ("llama", "norm")])
+def test_a_target_that_cannot_be_adapted_is_named_beside_those_that_can(make_policy, family, target):
+    policy = make_policy(family, **ODD_TARGETS.get(family, ({},))[0])
+    targets = lora(lora_target_modules=["in_proj" if family != "llama" else "q_proj", target])
+    with pytest.raises(ConfigError, match=rf"names {target}, but .* name any of .*{targets.lora_target_modules[0]}"):
+        add_adapters(policy, targets)
+    assert not hasattr(policy.model, "peft_config")
+
+
+def test_a_target_that_peft_refuses_is_named_before_a_weight_is_read(tmp_path, make_policy):
+    make_policy("mamba2", **MAMBA2).save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="names out_proj, but .* name any of in_proj, or leave the setting out"):
+        check_lora_targets(lora(model_name_or_path=str(tmp_path), lora_target_modules=["out_proj", "in_proj"]))
+    check_lora_targets(lora(model_name_or_path=str(tmp_path), lora_target_modules=["all-linear"]))
 
 
 @pytest.fixture

@@ -16,11 +16,13 @@ from training_helpers import (
     run_training,
     same_weights,
     small_policy,
+    untied_model,
     weights_of,
 )
 
 from metarl_agents.advantages import RETURN_MODES
 from metarl_agents.errors import ConfigError
+from metarl_agents.policy import scoring
 from metarl_agents.policy.tiny import build_model
 from metarl_agents.training.update import update_policy
 
@@ -196,6 +198,19 @@ def test_with_adapters_only_they_move(tmp_path):
     after = weights_of(run.policy.model)
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if "lora_" in name}
+
+
+@pytest.mark.parametrize("targets", [["lm_head"], ["lm_head", "q_proj"], ["q_proj"]])
+@pytest.mark.parametrize("tied", [False, True])
+def test_adapters_learn_wherever_they_sit_when_logits_come_in_pieces(tmp_path, monkeypatch, targets, tied):
+    """The head's adapter is trained although the weight under it is not, and nothing below it may be trained."""
+    monkeypatch.setattr(scoring, "_CHUNK_ELEMENTS", 8 * len(TOKENIZER))
+    policy = small_policy(model=None if tied else untied_model())
+    run = open_run(tmp_path / "run", policy=policy, use_peft=True, lora_r=4, lora_target_modules=targets)
+    before = weights_of(run.policy.model)
+    assert one_step(run)["update/steps"] == (1, 1)
+    moved = {name for name, value in weights_of(run.policy.model).items() if not torch.equal(before[name], value)}
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in moved} == set(targets)
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])

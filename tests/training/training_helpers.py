@@ -71,6 +71,17 @@ def small_policy(seed=0, model=None):
     return Policy(model or build_model(TOKENIZER, layers=1, hidden=32, seed=seed, max_length=256), TOKENIZER)
 
 
+def untied_model(seed=0):
+    """The small policy's network with an output head of its own."""
+    from transformers import AutoModelForCausalLM
+
+    config = build_model(TOKENIZER, layers=1, hidden=32, max_length=256).config
+    config.tie_word_embeddings = False
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config)
+
+
 def small_config(**settings):
     return Config.from_flat(SMALL | settings)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
-from metarl_agents.policy.gguf import names_gguf
+from metarl_agents.policy.lora_targets import lora_config
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.scoring import TokenScorer, disable_dropout
@@ -27,23 +26,15 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
     """Put LoRA adapters on the policy's model; from then on only they are trained. `seed` decides how they start.
 
     Raises:
-        ConfigError: peft is not installed, or a target is no module of the model.
+        ConfigError: peft is not installed, or a target is no module of the model or cannot be adapted.
     """
     if hasattr(policy.model, "peft_config"):
         return
     try:
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
     except ImportError:
         raise ConfigError("`--use_peft` needs the package peft: pip install peft.") from None
-    # A model that is known only once it is loaded (a GGUF file) has not been asked before.
-    _check_targets(config, [name for name, _ in policy.model.named_modules()])
-    lora = LoraConfig(
-        r=config.lora_r,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        target_modules=config.lora_target_modules or "all-linear",
-        task_type="CAUSAL_LM",
-    )
+    lora = lora_config(policy.model, config)
     try:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -51,48 +42,6 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
     except ValueError as error:
         raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
     disable_dropout(policy.model)
-
-
-def check_lora_targets(config: ModelConfig) -> None:
-    """Refuse a target that no module of the model is called, without loading a weight.
-
-    peft itself passes over an unknown name where another one of the list fits.
-
-    Raises:
-        ConfigError: with the nearest module's name.
-    """
-    if config.use_peft and config.lora_target_modules and (names := _module_names(config)):
-        _check_targets(config, names)
-
-
-def _check_targets(config: ModelConfig, names: list[str]) -> None:
-    """Refuse a target that none of the modules `names` is called."""
-    for target in config.lora_target_modules or []:
-        if not any(name == target or name.endswith(f".{target}") for name in names):
-            ends = sorted({name.rpartition(".")[2] for name in names})
-            near = difflib.get_close_matches(target, ends, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "Leave the setting out to adapt all linear layers."
-            raise ConfigError(f"`lora_target_modules` names {target}, but the model has no such module. {hint}")
-
-
-def _module_names(config: ModelConfig) -> list[str]:
-    """Return the names of the model's modules, or [] where they cannot be told before loading."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from metarl_agents.policy.loading import TINY
-    from metarl_agents.policy.tiny import build_model, build_tokenizer
-
-    if config.model_name_or_path == TINY:
-        return [name for name, _ in build_model(build_tokenizer()).named_modules()]
-    if config.gguf_file or names_gguf(config.model_name_or_path):
-        return []
-    try:
-        shape = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=config.trust_remote_code)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=config.trust_remote_code)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError):
-        return []  # loading says it better
-    return [name for name, _ in model.named_modules()]
 
 
 def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:

@@ -42,10 +42,6 @@ class TokenScorer(nn.Module):
         self.model = model
         self.critic = critic
         self._plain_head = _head_is_plain(model)
-        # ZeRO-3 takes a frozen weight back before the recomputation is compared with the first pass, which then looks
-        # different. The reentrant kind compares nothing, but may not be used several times on a trained weight.
-        head = base_model(model).get_output_embeddings()
-        self._head_is_frozen = head is not None and not head.weight.requires_grad
         # Noted now: a sharded weight does not show its size.
         self._vocabulary = int(base_model(model).config.get_text_config().vocab_size)
 
@@ -109,7 +105,7 @@ class TokenScorer(nn.Module):
         head = base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
         if num_chunks == 1:
             return _token_scores(head, chosen, targets, temperature)
-        recompute = partial(checkpoint, use_reentrant=self._head_is_frozen) if torch.is_grad_enabled() else _at_once
+        recompute = _recomputed if torch.is_grad_enabled() else _at_once
         pieces = [
             recompute(_token_scores, head, part, wanted, temperature)
             for part, wanted in zip(chosen.tensor_split(num_chunks), targets.tensor_split(num_chunks), strict=True)
@@ -124,6 +120,11 @@ class TokenScorer(nn.Module):
             return None
         last_prompt = (response_mask.int().argmax(dim=1) - 1).clamp(min=0)  # (B,)
         return self.critic(hidden, input_ids, attention_mask, last_prompt)
+
+
+# The kind that does not re-enter passes gradients to whatever is trained: hidden states, the head, or adapters on it.
+# Nothing is drawn inside. Shapes are not compared, because ZeRO-3 takes frozen weights back before the comparison.
+_recomputed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, determinism_check="none")
 
 
 def _at_once(function: Callable[..., Any], *inputs: Any) -> Any:

@@ -17,8 +17,8 @@ from metarl_agents.envs.factory import address_of, environment_factory, environm
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
-from metarl_agents.policy.adapters import check_lora_targets
 from metarl_agents.policy.loading import check_model_name
+from metarl_agents.policy.lora_targets import check_lora_targets
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import check_launch, start_processes
 from metarl_agents.policy.sampling import Sampling
