@@ -241,7 +241,7 @@ def test_every_setting_says_what_it_is_and_no_two_configs_share_a_mutable_defaul
 OUT_OF_RANGE = {
     "gamma_step": (-0.1, 1.1), "gamma_traj": (-0.1, 1.1), "gae_lambda": (2,), "step_weight": (-1,),
     "advantage_clip": (0, -1), "group_size": (0,), "num_episodes": (0,), "max_turns": (0,), "tasks_per_step": (0,),
-    "invalid_action_penalty": (-1,), "length_penalty": (-1,), "env_timeout_s": (0,), "env_workers": (-1,), "learning_rate": (-1e-6,),
+    "invalid_action_penalty": (-1,), "length_penalty": (-1,), "env_timeout_s": (0,), "env_workers": (-1,), "learning_rate": (-1e-6, 1e39),
     "beta": (-0.1,), "clip_low": (-0.2,), "dual_clip": (0.5,), "adam_beta1": (1.0,), "max_grad_norm": (0,),
     "updates_per_batch": (0,), "max_tokens_per_micro_batch": (0,), "value_clip": (-1,), "temperature": (-1,),
     "top_p": (0, 1.5), "top_k": (-1,), "min_p": (1.5,), "repetition_penalty": (0,), "max_new_tokens_per_turn": (0,),

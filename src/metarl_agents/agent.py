@@ -246,7 +246,7 @@ def run_trial(
     while not runner.done:
         fitted = agent._fit(runner.messages, runner.max_drop)
         if fitted is None:
-            runner.prompt_does_not_fit()
+            runner.prompt_does_not_fit(len(agent.encode(runner.messages(runner.max_drop))))
             continue
         prompt, shortened = fitted
         known = sum(1 for _ in runner.trial.rows())

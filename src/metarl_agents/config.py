@@ -268,9 +268,11 @@ class UpdateConfig:
     def __post_init__(self) -> None:
         """Check the numbers."""
         counts = dict.fromkeys(("updates_per_batch", "max_tokens_per_micro_batch"), (1, math.inf))
-        amounts = ("weight_decay", "clip_low", "clip_high", "entropy_coef", "beta", "warmup_steps", "learning_rate")
+        amounts = ("weight_decay", "clip_low", "clip_high", "entropy_coef", "beta", "warmup_steps")
         betas = {"adam_beta1": (0, 0.9999999), "adam_beta2": (0, 0.9999999), "dual_clip": (1, math.inf)}
-        rates = {"max_grad_norm": (1e-9, math.inf), "critic_learning_rate": (0, math.inf), "value_clip": (0, math.inf)}
+        rates = {"max_grad_norm": (1e-9, math.inf), "value_clip": (0, math.inf)}
+        # Beyond, a step is no float32 number, and torch ends with an error of its own.
+        rates |= dict.fromkeys(("learning_rate", "critic_learning_rate"), (0, 1e30))
         _require_all(self, counts | dict.fromkeys(amounts, (0, math.inf)) | betas | rates)
 
 

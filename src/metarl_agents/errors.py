@@ -1,4 +1,4 @@
-"""The four exceptions of the library.
+"""The exceptions of the library.
 
 Each is also a builtin, so ordinary handlers work. A user's mistake raises one of these with one sentence that
 says what to do; a model's bad output and an environment's exception are data and never reach the user as a crash.
@@ -13,6 +13,12 @@ class ConfigError(ValueError):
 
     All processes make the other mistakes alike, and the first one tells; this one is told by the process that raises.
     """
+
+
+class NonFiniteError(ConfigError):
+    """Weights, or what a model computes, are no finite numbers any more."""
+
+    of_one_process = True
 
 
 class UnknownEnvironmentError(KeyError):

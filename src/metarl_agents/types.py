@@ -109,6 +109,10 @@ class Episode:
     """None while the episode is being played."""
     reflection: Turn | None = None
     """Written *about this episode*, read by the ones after it."""
+    too_long_prompt: int = 0
+    """Tokens of the shortest prompt of a play turn that exceeded the limit, which ended this episode; else 0."""
+    too_long_reflection: int = 0
+    """Tokens of the shortest reflection prompt that exceeded the limit, so that nothing was written; else 0."""
 
     @property
     def success(self) -> bool:

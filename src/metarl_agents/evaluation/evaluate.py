@@ -25,7 +25,7 @@ from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials, evaluation_seeds
-from metarl_agents.types import MemoryMode, Trial
+from metarl_agents.types import MemoryMode, Outcome, Trial
 
 EVALUATION_STREAM = 0xE7A1
 """Part of the seed of every evaluation draw: a stream of its own, the same for every run and step."""
@@ -123,9 +123,21 @@ def evaluate(
         meta={
             "model": config.model.model_name_or_path,
             **meta,
+            **_too_long(trials, config.sampling.max_prompt_tokens),
             **games_record(make_env, trials, config.trial, sampling.max_new_tokens),
         },
     )
+
+
+def _too_long(trials: Sequence[Trial], limit: int) -> dict[str, str]:
+    """Return what the result keeps about episodes that ended because a prompt did not fit."""
+    episodes = [episode for trial in trials for episode in trial.episodes]
+    lost = [episode.too_long_prompt for episode in episodes if episode.outcome is Outcome.OUT_OF_CONTEXT]
+    if not lost:
+        return {}
+    share = len(lost) / len(episodes)
+    note = f"{share:.1%} of episodes ended because a prompt did not fit {limit} tokens (the longest: {max(lost)})"
+    return {"too_long": f"{note}; raise `max_prompt_tokens` if the model's context allows it"}
 
 
 def _tasks(

@@ -251,6 +251,7 @@ def table_notes(results: Sequence[EvaluationResult]) -> list[str]:
         lambda result: f"memory: {result.memory}",
         lambda result: f"sampling: {result.sampling}",
         lambda result: result.meta.get("fewer_tasks"),
+        lambda result: result.meta.get("too_long"),
         _winnable_note,
         _samples_note,
         _crash_note,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarl_agents.errors import ConfigError
+from metarl_agents.errors import ConfigError, NonFiniteError
 from metarl_agents.policy.padding import left_pad
 from metarl_agents.policy.processes import settle_deepspeed_accelerator
 from metarl_agents.policy.quiet import quiet_progress
@@ -169,9 +169,20 @@ class LogprobRecorder:
         self._columns: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Note the previous choice, keep this step's distribution, and return `scores` as they came."""
+        """Note the previous choice, keep this step's distribution, and return `scores` as they came.
+
+        Raises:
+            NonFiniteError: a row of `scores` is no distribution; torch would end with an error of its own, on a GPU
+                with one that leaves the device useless.
+        """
         self._take(input_ids)
         self._pending = (scores.float() / self._temperature).log_softmax(dim=-1)
+        # One NaN or infinite logit makes the whole row NaN, so one column tells of all.
+        if bool(self._pending[:, 0].isnan().any()):
+            raise NonFiniteError(
+                "the model's outputs are no finite numbers, so nothing can be sampled: its weights are damaged, were "
+                "trained with too high a `learning_rate`, or do not fit the `dtype`."
+            )
         return scores
 
     def finish(self, output: Tensor) -> Tensor:

@@ -138,6 +138,10 @@ class Sharding:
                     if name in values:
                         tensor.copy_(values[name])
 
+    def is_finite(self) -> bool:
+        """Whether all trained weights that this process keeps are finite numbers."""
+        return all(bool(weight.isfinite().all()) for weight in self._kept())
+
     def optimizer_state(self) -> dict[str, Any]:
         """Return what this process must keep to resume: tensors and plain values."""
         return self.optimizer.state_dict()
@@ -149,6 +153,12 @@ class Sharding:
             KeyError, ValueError, TypeError: it belongs to another kind of run.
         """
         self.optimizer.load_state_dict(state)
+
+    def _kept(self) -> Iterator[Tensor]:
+        """Yield the trained weights, or parts of them, that lie on this process."""
+        for parameter in self.plain_scorer.parameters():
+            if parameter.requires_grad:
+                yield parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
     def _rest(self) -> None:
         """Bring the weights to where they lie between passes, before their parameters are listed."""

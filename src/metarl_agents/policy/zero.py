@@ -83,6 +83,9 @@ class ZeroSharding(Sharding):
         with deepspeed.zero.GatheredParameters(parameters, modifier_rank=0 if write else None):
             yield [parameter.data for parameter in parameters]
 
+    def _kept(self) -> Iterator[Tensor]:
+        yield from self._masters()
+
     def optimizer_state(self) -> dict[str, Any]:
         """Return this process's master weights and moments.
 

@@ -120,5 +120,5 @@ def _fit(runner: TrialRunner, speaker: Speaker, limit: int) -> tuple[tuple[int, 
     """Return the runner's next prompt, or None after telling it that none fits."""
     fitted = fit_prompt(speaker.encode, runner.messages, runner.max_drop, limit)
     if fitted is None:
-        runner.prompt_does_not_fit(wait=False)
+        runner.prompt_does_not_fit(len(speaker.encode(runner.messages(runner.max_drop))), wait=False)
     return fitted

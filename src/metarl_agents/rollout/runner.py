@@ -115,9 +115,14 @@ class TrialRunner:
         """Take the answer to `messages()` and move on; without `wait`, `advance` does the moving."""
         self._go(self._receive(prompt_ids, response, shortened), wait)
 
-    def prompt_does_not_fit(self, *, wait: bool = True) -> None:
-        """End the episode, or leave the reflection out, because its prompt exceeds the limit."""
-        self._go(self._restart() if self._reflecting else self._close_episode(Outcome.OUT_OF_CONTEXT), wait)
+    def prompt_does_not_fit(self, num_tokens: int = 0, *, wait: bool = True) -> None:
+        """End the episode, or leave the reflection out, because its prompt exceeds the limit by having `num_tokens`."""
+        if self._reflecting:
+            self._episode.too_long_reflection = num_tokens
+            self._go(self._restart(), wait)
+        else:
+            self._episode.too_long_prompt = num_tokens
+            self._go(self._close_episode(Outcome.OUT_OF_CONTEXT), wait)
 
     def advance(self) -> bool:
         """Move on to where an environment in another process has been asked something, or else to the next prompt.

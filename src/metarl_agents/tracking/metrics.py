@@ -12,15 +12,15 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from metarl_agents.types import Episode, Trial, Turn
+from metarl_agents.types import Episode, Outcome, Trial, Turn
 
 Sums = dict[str, tuple[float, float]]
 """Metric name to (sum, count)."""
 
-MAX_METRICS = frozenset({"completions/max_length"})
+MAX_METRICS = frozenset({"completions/max_length", "prompt/max_length"})
 """Metrics whose first entry is a maximum: combined by `max`, never divided."""
 
-TOTAL_METRICS = frozenset({"num_tokens", "num_episodes", "advantages/lone_trials"})
+TOTAL_METRICS = frozenset({"num_tokens", "num_episodes", "num_rows", "advantages/lone_trials"})
 """Metrics that are totals: combined by adding, never divided."""
 
 _SAME_REWARD = 1e-6
@@ -38,7 +38,10 @@ def summarize(trials: Sequence[Trial], *, num_episodes: int, seats: int | None =
     | `valid_action_ratio` | play turns | readable and not refused by the game |
     | `completions/mean_length`, `max_length`, `clipped_ratio` | turns | response tokens; cut by the length limit |
     | `prompt/shortened_ratio` | turns | history was dropped so that the prompt fits |
+    | `prompt/too_long_ratio` | episodes | ended because a prompt does not fit, even without history |
+    | `prompt/max_length` | (maximum) | tokens of the longest prompt, those included that do not fit |
     | `reflection/length`, `empty_ratio` | reflections | response tokens; no usable remark |
+    | `reflection/too_long_ratio` | reflections and what is left out | left out because the prompt does not fit |
     | `seat_{k}/success`, `seat_{k}/reward`, k = 0.. | first episodes of games with the agent in seat k | won; reward |
     | `env/failure_rate` | all trials | crashed |
     | `num_tokens`, `num_episodes` | (totals) | prompt and response tokens; episodes played |
@@ -59,6 +62,7 @@ def summarize(trials: Sequence[Trial], *, num_episodes: int, seats: int | None =
         **_play(episodes),
         **_text(turns),
         **_reflections([episode.reflection for episode in episodes if episode.reflection is not None]),
+        **_limits(episodes, turns),
         **_seats(whole, count_seats(trials) if seats is None else seats),
         "env/failure_rate": _mean(trial.crashed for trial in trials),
     }
@@ -158,6 +162,18 @@ def _reflections(reflections: Sequence[Turn]) -> Sums:
     return {
         "reflection/length": _mean(len(turn.response.ids) for turn in reflections),
         "reflection/empty_ratio": _mean(not str(turn.action or "").strip() for turn in reflections),
+    }
+
+
+def _limits(episodes: Sequence[Episode], turns: Sequence[Turn]) -> Sums:
+    """How long prompts are, and what was lost because one exceeds the limit."""
+    lost = [length for e in episodes for length in (e.too_long_prompt, e.too_long_reflection) if length]
+    lengths = [len(turn.prompt_ids) for turn in turns] + lost
+    due = [episode for episode in episodes if episode.reflection is not None or episode.too_long_reflection]
+    return {
+        "prompt/too_long_ratio": _mean(episode.outcome is Outcome.OUT_OF_CONTEXT for episode in episodes),
+        "prompt/max_length": (float(max(lengths, default=0)), float(len(lengths))),
+        "reflection/too_long_ratio": _mean(episode.too_long_reflection > 0 for episode in due),
     }
 
 

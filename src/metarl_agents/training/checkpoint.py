@@ -34,6 +34,12 @@ class Progress:
     num_tokens: int = 0
     """Prompt and response tokens of training so far."""
     num_episodes: int = 0
+    idle: dict[str, int] = field(default_factory=dict)
+    """Steps without an update, by cause (`ending.py`)."""
+    idle_since_update: dict[str, int] = field(default_factory=dict)
+    """Those of them that followed the last update."""
+    longest_prompt: int = 0
+    """Tokens of the longest prompt, those that did not fit included."""
     best_metric: float | None = None
     best_step: int | None = None
     baseline: dict[str, Any] = field(default_factory=dict)

@@ -15,9 +15,11 @@ from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, TaskStream, TrialRunner
+from metarl_agents.rollout.collect import fit_prompt
 from metarl_agents.rollout.tasks import load_task_list
 from metarl_agents.thoughts import final_text
 from metarl_agents.training.credit import check_functions
+from metarl_agents.training.ending import advice_on_length
 from metarl_agents.training.populating import check_population, meet_listed
 from metarl_agents.training.setup import build_policy, fit_context
 from metarl_agents.training.warm_start import untaught_tiny_policy
@@ -38,6 +40,10 @@ class _Walk:
     answers: list[str]
     """What was answered in the first episode."""
     error: str | None
+    lengths: list[int]
+    """Tokens of every prompt, history included."""
+    too_long: dict[str, int]
+    """Which prompts do not fit even without history -> tokens they have then."""
 
 
 def describe_run(config: Config, make_env: MakeEnv) -> str:
@@ -64,12 +70,12 @@ def describe_run(config: Config, make_env: MakeEnv) -> str:
     seed = TaskStream(config.run.seed, config.trial.tasks_per_step, task_lists["train"]).take(0)[0]
     walk = _walk_to_retry(config, make_env, policy, seed, untaught)
     limit = config.sampling.max_prompt_tokens
-    parts = ["Dry run: nothing is trained."]
-    parts += [_page(title, ids, policy, limit) for title, ids in walk.pages.items()]
+    parts = ["Dry run: nothing is trained.", *_warnings(config, policy, walk)]
+    parts += [_page(title, ids, policy, limit, title in walk.too_long) for title, ids in walk.pages.items()]
     parts += _remarks(config, walk)
     parts += [
         f"{_rule('Settings')}\n{yaml.safe_dump(config.flat(), sort_keys=False).rstrip()}",
-        f"{_rule('Model and sampling')}\n{_facts(config, policy, untaught)}",
+        f"{_rule('Model and sampling')}\n{_facts(config, policy, untaught, walk)}",
         "Nothing was trained and nothing was written.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -109,9 +115,15 @@ def _walk(
     runner = TrialRunner(make_env, seed, 0, config.trial)
     pages: dict[str, tuple[int, ...]] = {}
     answers: list[str] = []
+    lengths: list[int] = []
+    too_long: dict[str, int] = {}
     while not runner.done:
         prompt = policy.encode(runner.messages())
         kind = _REFLECTION if runner.reflecting else _FIRST if len(runner.trial.episodes) == 1 else _RETRY
+        lengths.append(len(prompt))
+        if fit_prompt(policy.encode, runner.messages, runner.max_drop, config.sampling.max_prompt_tokens) is None:
+            name = f"Prompt of turn {len(lengths)}" if kind in pages else kind
+            too_long[name] = len(policy.encode(runner.messages(runner.max_drop)))
         pages.setdefault(kind, prompt)
         if kind is _RETRY:
             break
@@ -119,7 +131,7 @@ def _walk(
         if kind is _FIRST:
             answers.append(text)
         runner.receive(prompt, Response(ids=policy.answer_ids(text), text=final_text(text), written=text))
-    return _Walk(pages, answers, runner.trial.error)
+    return _Walk(pages, answers, runner.trial.error, lengths, too_long)
 
 
 def _answers(
@@ -149,8 +161,22 @@ def _answers(
     return sampled if player is None else scripted
 
 
-def _page(title: str, ids: tuple[int, ...], policy: Policy, limit: int) -> str:
-    note = f", more than max_prompt_tokens {limit}: history would be left out" if len(ids) > limit else ""
+def _warnings(config: Config, policy: Policy, walk: _Walk) -> list[str]:
+    """Say which prompts would not be put to the model, and what to do."""
+    if not walk.too_long:
+        return []
+    sampling, longest = config.sampling, max(walk.too_long.values())
+    listed = ", ".join(f"{name[0].lower()}{name[1:]} ({count} tokens)" for name, count in walk.too_long.items())
+    advice = advice_on_length(longest, policy.context_length, sampling.max_new_tokens_per_turn)
+    return [
+        f"Warning: `max_prompt_tokens` is {sampling.max_prompt_tokens}, which does not hold, even without history: "
+        f"{listed}. Training ends an episode there and leaves a reflection out; {advice}."
+    ]
+
+
+def _page(title: str, ids: tuple[int, ...], policy: Policy, limit: int, too_long: bool) -> str:
+    what = "does not fit" if too_long else "history would be left out"
+    note = f", more than max_prompt_tokens {limit}: {what}" if len(ids) > limit else ""
     return f"{_rule(f'{title} ({len(ids)} tokens{note})')}\n{policy.decode_raw(ids)}"
 
 
@@ -165,7 +191,7 @@ def _remarks(config: Config, walk: _Walk) -> list[str]:
     return []
 
 
-def _facts(config: Config, policy: Policy, untaught: bool) -> str:
+def _facts(config: Config, policy: Policy, untaught: bool, walk: _Walk) -> str:
     parameters = list(policy.model.parameters())
     total = sum(p.numel() for p in parameters)
     trained = sum(p.numel() for p in parameters if p.requires_grad)
@@ -175,11 +201,15 @@ def _facts(config: Config, policy: Policy, untaught: bool) -> str:
         + (", taught by a warm start before the first step" if untaught else ""),
         "Parameters": f"{total:,} ({trained:,} to be trained)",
         "Context": context,
-        "Prompt": f"at most {config.sampling.max_prompt_tokens} tokens a turn",
+        "Prompt": f"at most {config.sampling.max_prompt_tokens} tokens a turn; {_seen(walk.lengths)} seen here",
         "Training draws": Sampling.for_training(config).describe(),
         "Evaluation draws": Sampling.for_evaluation(config).describe(),
     }
     return "\n".join(f"{name + ':':18}{value}" for name, value in rows.items())
+
+
+def _seen(lengths: list[int]) -> str:
+    return f"{min(lengths)} to {max(lengths)}" if lengths else "none"
 
 
 def _rule(title: str) -> str:

@@ -8,6 +8,7 @@ import torch
 
 from metarl_agents.tracking import finish, group_statistics, summarize, trial_record
 from metarl_agents.tracking.metrics import MAX_METRICS, count_seats
+from metarl_agents.training.ending import EQUAL, NON_FINITE, PATIENCE, count_step, prompt_advice
 from metarl_agents.training.loss import Stats
 from metarl_agents.types import Trial
 
@@ -24,13 +25,14 @@ def log_step(run: Run, trials: list[Trial], credit: Credit, stats: Stats, second
     config, progress = run.config, run.progress
     seats = int(run.max_over_ranks(torch.tensor(float(count_seats(trials)))))
     sums = summarize(trials, num_episodes=config.trial.num_episodes, seats=seats) | group_statistics(trials)
+    sums["num_rows"] = (float(len(credit.table)), 1.0)
     metrics = finish(reduce_stats(run, sums | _complete(stats, run)))
     progress.num_tokens += int(metrics.get("num_tokens", 0))
     progress.num_episodes += int(metrics.get("num_episodes", 0))
     progress.baseline = run.baseline.state_dict()
     if run.population is not None:
         metrics |= run.population.record(trials, progress.step, run.sum_over_ranks)
-    _explain(run, metrics)
+    _explain(run, metrics, count_step(run, metrics))
     if progress.step % config.run.logging_steps == 0:
         run.logger.log(progress.step, metrics | _speed(run, metrics, seconds))
     every = config.run.save_trajectories_steps
@@ -77,10 +79,18 @@ def _speed(run: Run, metrics: dict[str, float], seconds: dict[str, float]) -> di
     }
 
 
-def _explain(run: Run, metrics: dict[str, float]) -> None:
-    """Say once what a reader of the curves would otherwise wonder about."""
+def _explain(run: Run, metrics: dict[str, float], idle: str | None) -> None:
+    """Say once what a reader of the curves would otherwise wonder about; `idle` is why the step took no update."""
     said = run.explained
-    if metrics.get("frac_reward_zero_std") == 1.0 and metrics.get("update/skipped") and "equal" not in said:
+    _explain_length(run, metrics)
+    if idle == NON_FINITE and "non_finite" not in said:
+        said.add("non_finite")
+        run.logger.message(
+            f"Step {run.progress.step}: the gradient is not finite, so the optimizer step was skipped "
+            f"(`update/non_finite`); after {PATIENCE} such steps in a row the run stops. Lower `--learning_rate`, or "
+            "compute in fp32."
+        )
+    if idle == EQUAL and "equal" not in said:
         said.add("equal")
         run.logger.message(
             f"Step {run.progress.step}: all groups have equal reward, so there is nothing to learn from and the "
@@ -108,6 +118,24 @@ def _explain(run: Run, metrics: dict[str, float]) -> None:
             "(`advantages/lone_frac`): `opponent_grouping: mixed` gives the trials of a group different opponents, and "
             "`normalise_by_role` compares only those that met the same one. Larger groups help, or `stationary`."
         )
+
+
+def _explain_length(run: Run, metrics: dict[str, float]) -> None:
+    """Say once that prompts do not fit, and how long they are."""
+    names = {
+        "prompt/too_long_ratio": "of episodes ended because a prompt did not fit",
+        "reflection/too_long_ratio": "of reflections were left out because their prompt did not fit",
+    }
+    lost = {name: text for name, text in names.items() if metrics.get(name, 0) > 0 and name not in run.explained}
+    if not lost:
+        return
+    run.explained.update(lost)
+    shares = " and ".join(f"{metrics[name]:.1%} {text} (`{name}`)" for name, text in lost.items())
+    longest = int(metrics["prompt/max_length"])
+    run.logger.message(
+        f"Step {run.progress.step}: {shares}: `max_prompt_tokens` is {run.config.sampling.max_prompt_tokens}, and the "
+        f"longest prompt has {longest} tokens even without history; {prompt_advice(run, longest)}."
+    )
 
 
 def _record(run: Run, trials: list[Trial], credit: Credit) -> None:

@@ -13,9 +13,16 @@ from metarl_agents.evaluation.results import format_table
 from metarl_agents.training.snapshots import read_ratings
 from metarl_agents.training.trainer import TrainResult, train
 
+NOTHING_LEARNED = 3
+"""The exit status of a run that learned nothing, or nothing from some step on."""
+
 
 def run_and_report(config: Config) -> int:
-    """Train as `config` says and write the table to standard output; return the exit status."""
+    """Train as `config` says and write the table to standard output; return the exit status.
+
+    0; 130 where the run was interrupted; `NOTHING_LEARNED` where it took no update, or none from some step on because
+    trials crashed, prompts did not fit or numbers were not finite.
+    """
     make_env = environment_factory(config.trial)
     if config.run.dry_run:
         from metarl_agents.training.dry_run import describe_run
@@ -28,7 +35,7 @@ def run_and_report(config: Config) -> int:
         return 130
     if is_main_process():
         sys.stdout.write(report(result))
-    return 0
+    return 0 if result.learned else NOTHING_LEARNED
 
 
 def report(result: TrainResult) -> str:
@@ -38,13 +45,16 @@ def report(result: TrainResult) -> str:
     games = f"After training:\n\n{format_games(examined)}\n\n" if "summary" in examined else ""
     ratings = read_ratings(result.output_dir)
     opponents = f"{format_ratings(ratings)}\n\n" if ratings else ""
-    return (
-        f"\n{format_table(rows)}\n\n{games}{opponents}"
-        f"Model:        {result.output_dir}\n"
-        f"Curves:       tensorboard --logdir {result.output_dir}\n"
-        f"Trajectories: python -m metarl_agents.tracking.viewer {result.output_dir}\n"
-        f"Play:         python -m metarl_agents.play --model {result.output_dir}\n"
-    )
+    is_whole = result.after is not None
+    places = {
+        "Model": result.output_dir if is_whole else None,
+        "Curves": f"tensorboard --logdir {result.output_dir}",
+        "Trajectories": f"python -m metarl_agents.tracking.viewer {result.output_dir}",
+        "Play": f"python -m metarl_agents.play --model {result.output_dir}" if is_whole else None,
+        "Ending": result.ending or None,
+    }
+    listed = "".join(f"{name + ':':13} {text}\n" for name, text in places.items() if text is not None)
+    return f"\n{format_table(rows)}\n\n{games}{opponents}{listed}"
 
 
 def is_main_process() -> bool:

@@ -31,6 +31,7 @@ from metarl_agents.training.checkpoint import (
     write_optimizer,
     write_progress,
 )
+from metarl_agents.training.ending import NON_FINITE
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
@@ -141,7 +142,8 @@ def save_checkpoint(run: Run) -> None:
                 write_model_card(run, folder, versions())
 
     write_atomically(checkpoint_folder(run.output_dir, run.progress.step), write, run.accelerator)
-    if run.accelerator.is_main_process:
+    # While gradients are not finite, the last update may have ruined the weights, and older checkpoints are needed.
+    if run.accelerator.is_main_process and NON_FINITE not in run.progress.idle_since_update:
         prune(run.output_dir, run.config.run.save_total_limit, run.progress.best_step)
     run.accelerator.wait_for_everyone()
 

@@ -14,6 +14,7 @@ from metarl_agents.cli import coerce
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
+from metarl_agents.errors import NonFiniteError
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
@@ -26,6 +27,7 @@ from metarl_agents.rollout import PolicySpeaker, collect_trials
 from metarl_agents.tracking import trial_record
 from metarl_agents.training.batch import TrialBatch, collate
 from metarl_agents.training.credit import Credit, assign_credit, check_functions, drop_crashed_groups, tabulate
+from metarl_agents.training.ending import agree_on_finite, broken_off, goes_on, verdict
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
 from metarl_agents.training.populating import meet_listed
@@ -47,6 +49,11 @@ class TrainResult:
     """The same after training; None where the run was interrupted."""
     interrupted: bool
     steps: int
+    learned: bool = True
+    """False where nothing was learned: no step took an update, or none did from some step on because trials crashed,
+    prompts did not fit or numbers were not finite. A recipe's exit status is then 3."""
+    ending: str = ""
+    """On the steps that taught nothing, and why; "" where all took an update."""
 
 
 def train(
@@ -64,7 +71,7 @@ def train(
         settings: any field of `config.py`, by name; they win over `config`.
 
     Returns:
-        Where the run is, and the evaluations before and after.
+        Where the run is, the evaluations before and after, and whether anything was learned.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -91,24 +98,29 @@ def train(
     with StopRequest() as stop, run.logger, run.watchdog, workers as run.make_env:
         run.logger.message(f"Training draws: {Sampling.for_training(config).describe()}")
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
-        while run.progress.step < config.run.max_steps:
-            step = run.progress.step
-            started = time.perf_counter()
-            trials, generating = sample_trials(run, step)
-            sampled = time.perf_counter()
-            batch, credit = make_batch(run, trials)
-            stats = credit.stats | update_policy(run, batch, step)
-            updated = time.perf_counter()
-            run.progress.step += 1
-            seconds = {"generate": generating, "env": sampled - started - generating, "train": updated - sampled}
-            log_step(run, trials, credit, stats, seconds)
-            tend_population(run)
-            _validate_if_due(run)
-            # Processes agree, so that none waits for another that has left.
-            if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
-                return _interrupted(run, before, stop.resume_command(run.output_dir))
-            if _due(run.progress.step, config.run.save_steps):
-                save_checkpoint(run)
+        try:
+            while run.progress.step < config.run.max_steps:
+                step = run.progress.step
+                started = time.perf_counter()
+                trials, generating = sample_trials(run, step)
+                sampled = time.perf_counter()
+                batch, credit = make_batch(run, trials)
+                stats = credit.stats | update_policy(run, batch, step)
+                updated = time.perf_counter()
+                run.progress.step += 1
+                seconds = {"generate": generating, "env": sampled - started - generating, "train": updated - sampled}
+                log_step(run, trials, credit, stats, seconds)
+                if not goes_on(run, batch):
+                    break
+                tend_population(run)
+                _validate_if_due(run)
+                # Processes agree, so that none waits for another that has left.
+                if float(run.max_over_ranks(torch.tensor(float(stop.asked)))):
+                    return _interrupted(run, before, stop.resume_command(run.output_dir))
+                if _due(run.progress.step, config.run.save_steps):
+                    save_checkpoint(run)
+        except NonFiniteError as error:
+            return _broken_off(run, before, error)
         return _finished(run, before)
 
 
@@ -125,7 +137,11 @@ class _TimedSpeaker(PolicySpeaker):
 
 
 def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
-    """Play this process's groups of a training step; also return the seconds that were spent on generation."""
+    """Play this process's groups of a training step; also return the seconds that were spent on generation.
+
+    Raises:
+        NonFiniteError: the policy's outputs are no finite numbers, on this process or another.
+    """
     accelerator, config = run.accelerator, run.config
     # A group never crosses processes, so advantages need no communication.
     seeds = run.tasks.take(step)[accelerator.process_index :: accelerator.num_processes]
@@ -138,16 +154,21 @@ def sample_trials(run: Run, step: int) -> tuple[list[Trial], float]:
         )
     speaker = _TimedSpeaker(run.policy, sampling, config.run.seed, step, accelerator.process_index)
     run.watchdog.enter(f"sampling of step {step + 1}")
+    trials, fault = [], None
     with run.sharding.sampling(run.policy):
-        trials = collect_trials(
-            speaker,
-            make_env,
-            seeds,
-            config.trial,
-            group_size=config.trial.group_size,
-            max_prompt_tokens=config.sampling.max_prompt_tokens,
-            max_new_tokens=sampling.max_new_tokens,
-        )
+        try:
+            trials = collect_trials(
+                speaker,
+                make_env,
+                seeds,
+                config.trial,
+                group_size=config.trial.group_size,
+                max_prompt_tokens=config.sampling.max_prompt_tokens,
+                max_new_tokens=sampling.max_new_tokens,
+            )
+        except NonFiniteError as error:
+            fault = str(error)
+    agree_on_finite(run, fault is None, fault or "the outputs of another process are no finite numbers.")
     return trials, speaker.seconds
 
 
@@ -272,13 +293,25 @@ def _interrupted(run: Run, before: EvaluationResult | None, command: str) -> Tra
     return TrainResult(run.output_dir, before, None, True, run.progress.step)
 
 
+def _broken_off(run: Run, before: EvaluationResult | None, error: NonFiniteError) -> TrainResult:
+    """End a run whose numbers are no longer finite: what has been saved stays, nothing is saved over it."""
+    if error.of_one_process and run.accelerator.num_processes > 1:
+        raise error  # the others do not know of it
+    sentence = broken_off(run, error)
+    run.logger.message(sentence)
+    return TrainResult(run.output_dir, before, None, False, run.progress.step, learned=False, ending=sentence)
+
+
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     finish_run(run)
     after = _evaluate(run, "after")
     if after is not None:
         _frame_games(run, after, "after")
     save_model_card(run)  # now with both results
-    return TrainResult(run.output_dir, before, after, False, run.progress.step)
+    learned, ending = verdict(run)
+    if ending:
+        run.logger.message(ending)
+    return TrainResult(run.output_dir, before, after, False, run.progress.step, learned, ending)
 
 
 def _due(step: int, every: int) -> bool:

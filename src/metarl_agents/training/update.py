@@ -80,6 +80,16 @@ def score_values(run: Run, batch: TrialBatch) -> Tensor:
     return values
 
 
+def outputs_are_finite(run: Run, batch: TrialBatch, rows: Sequence[int]) -> bool:
+    """Whether the policy, and the critic where there is one, computes finite numbers for these rows of this process."""
+    finite = True
+    for micro, scores in _score(run, batch, run.scorer, rows):
+        finite &= bool(scores.logprobs[micro.response_mask].isfinite().all())
+        if scores.values is not None:
+            finite &= bool(scores.values.isfinite().all())
+    return finite
+
+
 def _with_references(run: Run, batch: TrialBatch, *, need_old: bool) -> TrialBatch:
     """Add the log-probs of the policy that starts the batch and of the frozen reference, where they are used."""
     if need_old:
@@ -99,10 +109,10 @@ def _row_logprobs(run: Run, batch: TrialBatch, scorer: torch.nn.Module) -> list[
 
 
 @torch.no_grad()
-def _score(run: Run, batch: TrialBatch, scorer: torch.nn.Module):  # noqa: ANN202
-    """Yield (micro-batch, scores) over all rows, without gradients."""
-    for rows, num_chunks in _agreed_split(run, batch, range(len(batch))):
-        micro = batch.micro_batch(rows, run.device)
+def _score(run: Run, batch: TrialBatch, scorer: torch.nn.Module, rows: Sequence[int] | None = None):  # noqa: ANN202
+    """Yield (micro-batch, scores) over all rows, or over those given, without gradients."""
+    for chosen, num_chunks in _agreed_split(run, batch, range(len(batch)) if rows is None else rows):
+        micro = batch.micro_batch(chosen, run.device)
         with run.accelerator.autocast():
             yield micro, _forward(run, scorer, micro, num_chunks)
 

@@ -21,7 +21,7 @@ import torch
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import environment_factory
-from metarl_agents.errors import ConfigError
+from metarl_agents.errors import ConfigError, NonFiniteError
 from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer
@@ -65,6 +65,9 @@ def warm_start(
         rows: (prompt ids, response ids) pairs; at least one.
         config: steps, batch size, learning rate.
         on_step: called with (step, loss, seconds since the start).
+
+    Raises:
+        NonFiniteError: the loss is no finite number.
     """
     scorer = TokenScorer(policy.model).train()
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -83,6 +86,11 @@ def warm_start(
         optimizer.step()
         schedule.step()
         loss_value = loss.item()
+        if not math.isfinite(loss_value):
+            raise NonFiniteError(
+                f"the loss of step {step} of the warm start is {loss_value}: lower its learning rate of "
+                f"{config.learning_rate:g}; nothing was saved."
+            )
         if on_step is not None:
             on_step(step, loss_value, time.time() - started)
     policy.model.eval()
