@@ -268,6 +268,30 @@ def late(folder):
     return {}
 
 
+class Poisoned(Coin):
+    """Puts NaN among the second process's weights, alone, when its 20th trial begins."""
+
+    policy, resets = None, 0
+
+    def reset(self, *, seed):
+        Poisoned.resets += 1
+        if Poisoned.resets == 20 and os.environ.get("RANK") == "1":
+            with torch.no_grad():
+                next(self.policy.model.parameters())[:] = torch.nan
+        return super().reset(seed=seed)
+
+
+def ruined(folder):
+    """Weights that a step ruins, and outputs that are NaN on one of the processes, where each has weights of its own."""
+    settings = SMALL | {"tasks_per_step": 4, "max_steps": 5, "save_steps": 1}
+    step = settings | {"learning_rate": 1e30, "weight_decay": 1e10}
+    results = [train(Coin, policy=small_policy(), output_dir=str(folder / "step"), **step)]
+    if not {"ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP"} & set(os.environ):
+        Poisoned.policy = small_policy()
+        results.append(train(Poisoned, policy=Poisoned.policy, output_dir=str(folder / "output"), **settings))
+    return {"endings": [[result.learned, result.steps, result.ending] for result in results]}
+
+
 SCENARIOS = {
     "walk_and_play": all_modes_walk,
     "walk": walk,
@@ -284,6 +308,7 @@ SCENARIOS = {
     "masters": masters,
     "population": population,
     "late": late,
+    "ruined": ruined,
 }
 
 

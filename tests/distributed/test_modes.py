@@ -69,3 +69,15 @@ def loads_plainly(folder):
     own = model.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in saved.items())
     assert all(tensor.numel() for tensor in saved.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", modes(*KINDS))
+def test_processes_agree_to_stop_where_numbers_are_not_finite_and_save_nothing(mode, tmp_path):
+    step, *output = act(mode, "ruined", tmp_path)["endings"]
+    assert step[:2] == [False, 1] and "weights or outputs are no longer finite" in step[2]
+    assert not list((tmp_path / "step").glob("checkpoint-*")) and not (tmp_path / "step" / "model.safetensors").exists()
+    assert len(output) == (mode == "cpu")
+    for learned, steps, ending in output:
+        assert not learned and 1 <= steps < 5 and f"checkpoint-{steps} holds the last weights" in ending
+        assert "finite" in ending.partition("No model was saved")[0]
