@@ -289,7 +289,12 @@ def _train(job: Job, shop: Workshop, trained: Cell | None) -> Cell:
             shutil.rmtree(folder)  # it was stopped before its first checkpoint
         settings = _settings_file(job, shop.runs)
         command = [job.recipe, "--config", settings, "--output_dir", folder, *resume]
-        shop.call(command, shop.runs / f"{job.stem}.log", launched=True)
+        try:
+            shop.call(command, shop.runs / f"{job.stem}.log", launched=True)
+        except CellFailed:
+            # A method that learned nothing is a result, too; launchers make any status of its run 1.
+            if not (has_model(folder) and (folder / "eval" / "after.json").is_file()):
+                raise
     noted = json.loads((folder / VERSIONS_FILE).read_text(encoding="utf-8"))
     return training_cell(job, folder, machine=describe_machine(noted))
 

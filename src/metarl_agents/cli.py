@@ -233,6 +233,8 @@ def leave(status: int | None) -> NoReturn:
     sys.exit(status)
 
 
+NOTHING_LEARNED = 3
+"""The exit status of a run that learned nothing, or nothing from some step on."""
 TELLING_S = 60.0
 """Seconds that a process which is not the first waits for the first to tell a mistake of all."""
 

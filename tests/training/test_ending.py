@@ -7,14 +7,14 @@ import pytest
 import torch
 from training_helpers import AlwaysOne, Coin, metrics_of, open_run, run_training, small_policy
 
-from metarl_agents.cli import read_yaml, run_cli
+from metarl_agents.cli import NOTHING_LEARNED, read_yaml, run_cli
 from metarl_agents.config import Config
 from metarl_agents.errors import NonFiniteError
 from metarl_agents.evaluation import format_table
 from metarl_agents.policy.loading import load_policy
 from metarl_agents.training.dry_run import describe_run
 from metarl_agents.training.ending import CRASHED, EQUAL, NON_FINITE, PATIENCE, TOO_LONG, verdict
-from metarl_agents.training.report import NOTHING_LEARNED, report, run_and_report
+from metarl_agents.training.report import report, run_and_report
 from metarl_agents.training.warm_start import WarmStartConfig, warm_start
 
 ROOT = Path(__file__).parents[2]

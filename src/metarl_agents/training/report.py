@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from metarl_agents.cli import is_first_process
+from metarl_agents.cli import NOTHING_LEARNED, is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.evaluation.games import format_games
@@ -12,9 +12,6 @@ from metarl_agents.evaluation.ratings import format_ratings
 from metarl_agents.evaluation.results import format_table
 from metarl_agents.training.snapshots import read_ratings
 from metarl_agents.training.trainer import TrainResult, train
-
-NOTHING_LEARNED = 3
-"""The exit status of a run that learned nothing, or nothing from some step on."""
 
 
 def run_and_report(config: Config) -> int:
