@@ -142,7 +142,7 @@ def _lay_out(setup: Setup, sharding: Any, device: torch.device) -> Any:
     """Return a random policy whose scorer lies on the processes."""
     from metarl_agents.config import ModelConfig
     from metarl_agents.policy.adapters import add_adapters
-    from metarl_agents.policy.loading import enable_gradient_checkpointing
+    from metarl_agents.policy.mode import recompute_activations
     from metarl_agents.policy.policy import Policy
     from metarl_agents.policy.scoring import TokenScorer
     from metarl_agents.policy.tiny import build_tokenizer
@@ -153,7 +153,7 @@ def _lay_out(setup: Setup, sharding: Any, device: torch.device) -> Any:
     if setup.lora_rank:
         add_adapters(policy, ModelConfig(use_peft=True, lora_r=setup.lora_rank))
     if setup.checkpointing:
-        enable_gradient_checkpointing(policy.model)
+        recompute_activations(policy.model)
     sharding.prepare(
         TokenScorer(policy.model),
         lambda scorer: torch.optim.AdamW([p for p in scorer.parameters() if p.requires_grad], lr=1e-6),

@@ -71,15 +71,12 @@ def make_model(tiny_tokenizer) -> Callable:
 
 @pytest.fixture
 def make_policy(make_model, tiny_tokenizer) -> Callable:
-    """Build a policy on a fresh random model without dropout: `make_policy("llama")`."""
+    """Build a policy on a fresh random model: `make_policy("llama")`."""
 
     def build(family: str = "qwen3", *, tokenizer=None, **settings):
         from metarl_agents.policy.policy import Policy
-        from metarl_agents.policy.scoring import disable_dropout
 
-        model = make_model(family, **settings)
-        disable_dropout(model)
-        return Policy(model.eval(), tokenizer or tiny_tokenizer)
+        return Policy(make_model(family, **settings), tokenizer or tiny_tokenizer)
 
     return build
 

@@ -272,7 +272,7 @@ def test_a_part_checks_its_numbers_however_it_is_made():
         (["--group_size", "1"], "`gigpo` compares a trial with the other trials"),
         (["--group_size", "1", "--advantages", "rloo"], "needs at least 2"),
         (["--temperature", "0"], "training must explore"),
-        (["--lora_dropout", "0.1"], "add `--use_peft`"),
+        (["--lora_dropout", "0.1", "--use_peft"], "leave it out"),
         (["--load_best_model_at_end", "--num_episodes", "2"], "measures pass@1, pass@2"),
         (["--load_best_model_at_end", "--eval_steps", "0"], "needs validation"),
         (["--load_best_model_at_end", "--metric_for_best_model", "reward"], "measures pass@1, pass@2, pass@3"),

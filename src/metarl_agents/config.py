@@ -79,7 +79,7 @@ class ModelConfig:
     use_peft: bool = setting(False, "train LoRA adapters instead of all weights")
     lora_r: int = setting(16, "rank of the adapters")
     lora_alpha: int = setting(32, "scale of the adapters")
-    lora_dropout: float = setting(0.0, "dropout inside the adapters")
+    lora_dropout: float = setting(0.0, "must be 0: sampling and learning see one network, without dropout")
     lora_target_modules: list[str] | None = setting(None, "module names to adapt; default: all linear layers")
     merge_and_save: bool = setting(False, "also save adapters and base as one model, in the run's merged/")
 
@@ -379,8 +379,12 @@ class Config:
             raise ConfigError("`temperature` is 0, but training must explore: set `--temperature` above 0.")
         if self.model.merge_and_save and not self.model.use_peft:
             raise ConfigError("`merge_and_save` merges adapters into their base: add `--use_peft`, or drop it.")
-        if self.model.lora_dropout and not self.model.use_peft:
-            raise ConfigError("`lora_dropout` has no effect without adapters: add `--use_peft`, or drop it.")
+        # Runs of versions that accepted it, and ignored it, can still be resumed.
+        if self.model.lora_dropout and not run.resume_from_checkpoint:
+            raise ConfigError(
+                f"`lora_dropout` is {self.model.lora_dropout:g}, but would have no effect, because sampling and "
+                "learning must see one network, without dropout: leave it out."
+            )
         if self.population.seats_models and trial.env_workers:
             raise ConfigError(
                 f"`env_workers` is {trial.env_workers}, but models that sit opposite answer in the agent's process: "

@@ -296,7 +296,7 @@ SCENARIOS = {
     "walk_and_play": all_modes_walk,
     "walk": walk,
     "kl": lambda folder: walk(folder, beta=0.3),
-    "critic": lambda folder: walk(folder, advantages="ppo", critic="separate"),
+    "critic": lambda folder: walk(folder, advantages="ppo", critic="separate", gradient_checkpointing=True),
     "checkpointing": lambda folder: walk(folder, gradient_checkpointing=True),
     "play": play,
     "lora_play": lora_play,

@@ -18,7 +18,7 @@ import torch
 
 from metarl_agents.policy import scoring
 from metarl_agents.policy.padding import right_pad
-from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.value import build_critic
 
 PROMPTS = [(11, 12, 13), (21, 22, 23, 24, 25), (31,)]
@@ -281,15 +281,3 @@ def test_an_empty_micro_batch_gives_finite_zeros_attached_to_the_graph(make_poli
 def test_a_row_that_answers_nothing_is_scored_zero(make_policy):
     scores = TokenScorer(make_policy().model)(*rows([(5, 6), (7,)], [(), (8,)]))
     assert not scores.logprobs[0].any() and scores.logprobs[1, 1] < 0
-
-
-# ---- dropout ------------------------------------------------------------------------------------------------
-
-
-def test_dropout_is_switched_off_in_every_module(make_model):
-    model = make_model("gpt2").train()
-    model.transformer.h[0].attn.attention_dropout = 0.3
-    disable_dropout(model)
-    dropouts = [part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)]
-    assert len(dropouts) > 3 and not any(dropouts)
-    assert model.transformer.h[0].attn.attention_dropout == 0.0

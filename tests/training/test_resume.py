@@ -86,11 +86,13 @@ def test_three_steps_and_three_more_equal_six_in_one_go(tmp_path, settings):
 
 
 def test_adapters_resume_too(tmp_path):
-    settings = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.1, "beta": 0.1}
+    settings = {"use_peft": True, "lora_r": 4, "beta": 0.1}
     first, second, third = small_policy(), small_policy(), small_policy()
     straight = run_training(tmp_path / "straight", policy=first, max_steps=4, **settings)
     run_training(tmp_path / "halved", policy=second, max_steps=2, **settings)
-    resumed = run_training(tmp_path / "halved", policy=third, max_steps=4, resume_from_checkpoint="latest", **settings)
+    # Runs that were started when `lora_dropout` was accepted, and ignored, go on.
+    settings |= {"lora_dropout": 0.1, "resume_from_checkpoint": "latest"}
+    resumed = run_training(tmp_path / "halved", policy=third, max_steps=4, **settings)
     assert same_weights(weights_of(first.model), weights_of(third.model))
     assert metrics_of(straight.output_dir) == metrics_of(resumed.output_dir)
 

@@ -165,14 +165,26 @@ def dropout_model():
         return GPT2LMHeadModel(GPT2Config(**sizes, **drop, **ends)).train()
 
 
-@pytest.mark.parametrize("kind", ["plain", "dropout", "lora"])
+def bloom():
+    from transformers import BloomConfig, BloomForCausalLM
+
+    ends = {"eos_token_id": TOKENIZER.eos_token_id, "bos_token_id": None, "pad_token_id": TOKENIZER.pad_token_id}
+    sizes = {"hidden_size": 32, "n_layer": 1, "n_head": 2, "vocab_size": len(TOKENIZER)}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return BloomForCausalLM(BloomConfig(**sizes, **ends, hidden_dropout=0.3, attention_dropout=0.3))
+
+
+@pytest.mark.parametrize("kind", ["plain", "dropout", "lora", "lora on a model with dropout"])
 def test_kl_is_0_and_the_ratio_1_before_the_first_step(tmp_path, kind):
     settings = {"beta": 0.1, "max_tokens_per_micro_batch": 200}
-    if kind == "lora":
+    if kind.startswith("lora"):
         settings |= {"use_peft": True, "lora_r": 4, "lora_dropout": 0.3}
-    policy = small_policy(model=dropout_model() if kind == "dropout" else None)
+    models = {"dropout": dropout_model, "lora on a model with dropout": bloom}
+    policy = small_policy(model=models[kind]() if kind in models else None)
     run = open_run(tmp_path / "run", policy=policy, **settings)
-    run.scorer.train()
+    if kind == "dropout":
+        run.scorer.train()
     stats = one_step(run)
     assert stats["kl"][0] / stats["kl"][1] == pytest.approx(0.0, abs=1e-6)
     assert stats["sampling/logp_difference/max"][0] < 1e-4

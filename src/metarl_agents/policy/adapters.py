@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.lora_targets import lora_config
+from metarl_agents.policy.mode import be_deterministic
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
-from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.sharding import Sharding
 
 
@@ -41,7 +42,7 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
             policy.model = get_peft_model(policy.model, lora)
     except ValueError as error:
         raise ConfigError(f"`lora_target_modules`: {' '.join(str(error).split())[:300]}") from None
-    disable_dropout(policy.model)
+    be_deterministic(policy.model)  # peft wraps in training mode and hands it down
 
 
 def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:
@@ -134,7 +135,7 @@ class Reference:
         self._adapted = policy.model if hasattr(policy.model, "peft_config") else None
         self._scorer: nn.Module | None = None
         if self._adapted is None:
-            self._scorer = TokenScorer(copy.deepcopy(policy.model).requires_grad_(False).eval())
+            self._scorer = TokenScorer(copy.deepcopy(policy.model).requires_grad_(False))
 
     @contextmanager
     def scorer(self, current: nn.Module) -> Iterator[nn.Module]:

@@ -28,7 +28,6 @@ from metarl_agents.policy.gguf import (
 )
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
-from metarl_agents.policy.scoring import disable_dropout
 from metarl_agents.policy.template import check_template
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 
@@ -102,8 +101,6 @@ def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
         model, tokenizer = _from_pretrained(str(folder), config)
     else:
         model, tokenizer = _from_pretrained(config.model_name_or_path, config)
-    disable_dropout(model)
-    model.eval()
     policy = Policy(model, tokenizer, enable_thinking=config.enable_thinking)
     _say_once(policy.template.notes)
     return policy
@@ -146,19 +143,6 @@ def _begun_with(folder: str) -> str | None:
     except (OSError, ValueError, yaml.YAMLError):
         return None
     return values.get("model_name_or_path") if isinstance(values, dict) else None
-
-
-def enable_gradient_checkpointing(model: Any, *, reentrant: bool = False) -> None:
-    """Let the backward pass recompute activations; generation keeps its cache, because it runs in eval mode.
-
-    `reentrant` is torch's older way, the one that works where ZeRO-3 shards frozen weights.
-    """
-    if reentrant:
-        # It passes gradients on only if a layer's input wants them, and frozen embeddings want none.
-        model.enable_input_require_grads()
-    # transformers 5.24 renamed the method; the old name goes with version 6.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
 
 
 def load_tokenizer(folder: str | Path) -> Any:

@@ -1,6 +1,7 @@
 """Policy: messages to ids, ids to responses. Text becomes ids once, ids become text once.
 
-Log-probabilities for learning are in `scoring.py`; both see the same distribution (same temperature, no dropout).
+Log-probabilities for learning are in `scoring.py`; both see the same distribution (same temperature, and one network,
+see `mode.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from metarl_agents.errors import ConfigError, NonFiniteError
+from metarl_agents.policy.mode import be_deterministic
 from metarl_agents.policy.padding import left_pad
 from metarl_agents.policy.processes import settle_deepspeed_accelerator
 from metarl_agents.policy.quiet import quiet_progress
@@ -33,6 +35,7 @@ class Policy:
             ConfigError: the tokenizer has no chat template, or one that does not work (see `check_template`).
         """
         self.template = check_template(tokenizer, enable_thinking=enable_thinking)
+        be_deterministic(model)
         self.model = model
         self.sampler: Any | None = None
         """What `generate` uses instead of `model`, where that is sharded (`sampling_copy.py`)."""
@@ -145,14 +148,13 @@ class Policy:
         # Adapters read the config of the model they are on, and write it back there: so it is put there, not on them.
         model = self._speaker
         base = base_model(model)
-        own, was_training = base.generation_config, model.training
+        own = base.generation_config
         base.generation_config = sampling.generation_config(self.pad_id, self.end_ids)
-        model.eval()
+        be_deterministic(model)
         try:
             yield
         finally:
             base.generation_config = own
-            model.train(was_training)
 
 
 class LogprobRecorder:

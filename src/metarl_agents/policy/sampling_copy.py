@@ -35,7 +35,7 @@ class SamplingCopy:
         self._dtype = dtype
         # Every parameter becomes an empty one; one that is used twice (tied embeddings) stays one.
         empty = {id(p): nn.Parameter(torch.empty(0), requires_grad=False) for p in model.parameters()}
-        self.model = copy.deepcopy(model, empty).eval()
+        self.model = copy.deepcopy(model, empty)
 
     def fill(self, source: nn.Module, gather: Gather, device: torch.device) -> None:
         """Copy the weights of `source` as they are now; every process must call it at the same time."""

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from metarl_agents.policy.mode import be_deterministic
+
 _CHUNK_ELEMENTS = 2**24
 """Logits that exist at once: 64 MB in fp32."""
 
@@ -72,6 +74,7 @@ class TokenScorer(nn.Module):
             num_chunks: pieces in which logits are made; default: as few as fit. Processes that share weights must
                 use the head equally often, however many tokens each has, so they agree on it.
         """
+        be_deterministic(self)
         states, hidden = self._states(input_ids, attention_mask)
         # Token j is predicted at position j - 1. Flat indices, because their backward pass is a plain index_add.
         tokens = response_mask.flatten().nonzero().squeeze(-1)  # (n,)
@@ -164,8 +167,7 @@ def _head_is_plain(model: Any) -> bool:
         written.append(ramp.expand_as(output))
         return written[0]
 
-    was_training = base.training
-    base.eval()
+    be_deterministic(base)
     hook = head.register_forward_hook(replace)
     try:
         with torch.no_grad():
@@ -176,20 +178,8 @@ def _head_is_plain(model: Any) -> bool:
             hidden = backbone(**inputs).last_hidden_state
     finally:
         hook.remove()
-        base.train(was_training)
     return bool(read) and _same(read[0], hidden) and _same(written[0], logits)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one.float(), other.float(), rtol=1e-3, atol=1e-3)
-
-
-def disable_dropout(module: nn.Module) -> None:
-    """Set every dropout probability to 0: rollout and update must see the same network (method, section 6)."""
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
-    for part in module.modules():
-        for name in ("attention_dropout", "attn_dropout", "dropout"):
-            if isinstance(getattr(part, name, None), float):
-                setattr(part, name, 0.0)

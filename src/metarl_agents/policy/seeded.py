@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from metarl_agents.policy.mode import be_deterministic
 from metarl_agents.policy.padding import left_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -34,7 +35,8 @@ def generate_seeded(
     Returns:
         What each answer finally says, thoughts and control tokens removed.
     """
-    model = policy.model.eval()
+    model = policy.model
+    be_deterministic(model)
     # Greedy decoding of distributions in which a draw has left one token each: the library's own loop, our dice.
     config = replace(sampling, temperature=0.0).generation_config(policy.pad_id, policy.end_ids)
     base = model.get_base_model() if hasattr(model, "peft_config") else model

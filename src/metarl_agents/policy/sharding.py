@@ -31,8 +31,6 @@ class Sharding:
     """Whether each process keeps all of every weight."""
     shards_optimizer = False
     """Whether each process keeps its own part of the optimizer's state."""
-    takes_frozen_weights = False
-    """Whether weights that are not trained are taken back after each use (see `enable_gradient_checkpointing`)."""
 
     scorer: Any
     """The scorer as training calls it."""

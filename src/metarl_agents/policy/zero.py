@@ -36,7 +36,6 @@ class ZeroSharding(Sharding):
         self.stage = int(plugin.deepspeed_config["zero_optimization"]["stage"])
         self.kind = f"zero{self.stage}"
         self.weights_are_whole = self.stage < 3
-        self.takes_frozen_weights = self.stage == 3
         # accelerate has told transformers to shard while loading. A model is read whole and probed (`scoring.py`)
         # before it is sharded here, whatever the launcher's `zero3_init_flag` says.
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config

@@ -74,5 +74,5 @@ def load_opponent(model: ModelConfig, source: str, tiny_name: str | None, device
     except ConfigError as error:
         raise ConfigError(f"`opponents` names `model:{source}`, which cannot be loaded: {error}") from error
     policy.model.requires_grad_(False)
-    policy.model.eval().to(device)
+    policy.model.to(device)
     return policy

@@ -28,13 +28,14 @@ from metarl_agents.policy.adapters import (
     name_base,
     save_nameless_base,
 )
-from metarl_agents.policy.loading import enable_gradient_checkpointing, load_policy, needs_warm_start
+from metarl_agents.policy.loading import load_policy, needs_warm_start
+from metarl_agents.policy.mode import recompute_activations, refuse_noise
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
 from metarl_agents.policy.schedules import learning_rate_schedule
-from metarl_agents.policy.scoring import TokenScorer, disable_dropout
+from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.sharding import Sharding, build_sharding
-from metarl_agents.policy.value import build_critic
+from metarl_agents.policy.value import SeparateCritic, build_critic
 from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
 from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress, write_atomically
@@ -122,8 +123,9 @@ def build_run(
     if resume is not None and critic is not None:
         read_critic(critic, resume)
     if config.model.gradient_checkpointing:
-        has_frozen = any(not parameter.requires_grad for parameter in policy.model.parameters())
-        enable_gradient_checkpointing(policy.model, reentrant=has_frozen and sharding.takes_frozen_weights)
+        recompute_activations(policy.model)
+        if isinstance(critic, SeparateCritic):
+            recompute_activations(critic.backbone)
     sharding.prepare(TokenScorer(policy.model, critic), partial(_optimizer, config))
     schedule = learning_rate_schedule(
         config.update.lr_scheduler_type,
@@ -230,7 +232,7 @@ def _check_fits(config: Config, policy: Policy) -> None:
             "or add `--use_peft`."
         )
     fit_context(config, policy)
-    disable_dropout(policy.model)
+    refuse_noise(policy.model, config.model.model_name_or_path)
 
 
 def fit_context(config: Config, policy: Policy) -> None:

@@ -69,7 +69,7 @@ def warm_start(
     Raises:
         NonFiniteError: the loss is no finite number.
     """
-    scorer = TokenScorer(policy.model).train()
+    scorer = TokenScorer(policy.model)
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, config))
     rng = random.Random(config.seed)
@@ -93,7 +93,6 @@ def warm_start(
             )
         if on_step is not None:
             on_step(step, loss_value, time.time() - started)
-    policy.model.eval()
     return loss_value
 
 
