@@ -96,7 +96,7 @@ class SamplingConfig:
     top_p: float = setting(1.0, "nucleus mass in training; 1 = off")
     top_k: int = setting(0, "largest number of candidate tokens in training; 0 = off")
     min_p: float = setting(0.0, "smallest relative probability in training; 0 = off")
-    repetition_penalty: float = setting(1.0, "repetition penalty in training; 1 = off")
+    repetition_penalty: float = setting(1.0, "must be 1: training has no repetition penalty")
     max_new_tokens_per_turn: int = setting(1024, "response tokens of ONE turn (not of an episode or trial)")
     max_prompt_tokens: int = setting(2048, "prompt tokens of ONE turn; longer prompts lose history, oldest first")
     max_tokens_per_generate_batch: int = setting(262_144, "padded prompt + response tokens sampled at once")

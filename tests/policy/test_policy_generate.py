@@ -72,6 +72,35 @@ def test_sampled_tokens_have_the_same_logprobs_at_sampling_and_at_learning(make_
     assert min(min(response.logprobs) for response in responses) < -0.5  # the law is not about certain tokens
 
 
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 9, "top_p": 0.8, "min_p": 0.01}]
+)
+def test_filters_are_in_the_distribution_that_is_recorded_and_scored(make_policy, filters):
+    policy = make_policy()
+    prompts = prompts_of(policy, 3, 40, 9)
+    sampling = Sampling(temperature=1.5, max_new_tokens=6, **filters)
+    responses = policy.generate(prompts, sampling, seed=1)
+    ids, attention, mask = right_pad(prompts, [response.ids for response in responses], policy.pad_id)
+    with torch.no_grad():
+        scores = TokenScorer(policy.model)(ids, attention, mask, 1.5, filters=sampling.filters)
+        logits = policy.model(ids, attention_mask=attention.long()).logits.float() / 1.5
+    for row, response in enumerate(responses):
+        assert response.logprobs == pytest.approx(scores.logprobs[row][mask[row]].tolist(), abs=1e-4)
+        # The share of what the filters keep, by their definitions.
+        place = len(prompts[row]) - 1
+        shares, order = logits[row, place].softmax(-1).sort(descending=True)
+        kept = torch.ones_like(shares, dtype=torch.bool)
+        kept[filters.get("top_k", len(shares)) :] = False
+        left = shares * kept / (shares * kept).sum()
+        kept &= left.cumsum(0) - left < filters.get("top_p", 1.0)
+        kept &= shares >= filters.get("min_p", 0.0) * shares[0]
+        left = shares * kept / (shares * kept).sum()
+        chosen = (order == response.ids[0]).nonzero().item()
+        assert response.logprobs[0] == pytest.approx(left[chosen].log().item(), abs=1e-4)
+        entropy = torch.special.entr(left).sum().item()
+        assert scores.entropy[row, place + 1].item() == pytest.approx(entropy, abs=1e-4)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_left_padding_by_37_tokens_changes_neither_the_choice_nor_its_logprobs(make_policy, family):
     policy = make_policy(family)

@@ -289,6 +289,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path):
         ({"max_stepz": 3}, "Did you mean `max_steps`"),
         ({"learning_rate": "fast"}, "must be a number"),
         ({"temperature": 0}, "must explore"),
+        ({"repetition_penalty": 1.3}, "leave it out, or set `--eval_repetition_penalty`"),
     ]:
         with pytest.raises(ConfigError, match=message):
             train(Coin, policy=small_policy(), output_dir=str(tmp_path / "run"), **(SMALL | settings))

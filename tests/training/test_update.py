@@ -193,6 +193,21 @@ def test_kl_is_0_and_the_ratio_1_before_the_first_step(tmp_path, kind):
     assert later["kl"][0] / later["kl"][1] > 1e-6
 
 
+def test_the_update_learns_in_the_distribution_that_filters_leave(tmp_path):
+    stats = one_step(open_run(tmp_path / "run", top_k=2, beta=0.1))
+    entropy = stats["entropy"][0] / stats["entropy"][1]
+    assert 0.3 < entropy <= math.log(2) + 1e-4, "of two tokens each"
+    assert stats["sampling/logp_difference/max"][0] < 1e-4 and stats["kl"][0] == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("filters", [{"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.2}])
+def test_filters_leave_finite_gradients_when_the_weights_have_moved_on(tmp_path, filters):
+    run = open_run(tmp_path / "run", entropy_coef=0.1, updates_per_batch=3, learning_rate=0.1, **filters)
+    stats = one_step(run)
+    assert stats["update/non_finite"][0] == 0 and stats["update/steps"][0] == 3
+    assert all(torch.isfinite(parameter).all() for parameter in run.policy.model.parameters())
+
+
 def test_dropout_inside_adapters_does_not_part_sampling_from_learning(tmp_path):
     run = open_run(tmp_path / "run", use_peft=True, lora_r=4, lora_dropout=0.3)
     with torch.no_grad():

@@ -26,6 +26,7 @@ from metarl_agents.policy.gguf import (
     name_control_tokens,
     names_gguf,
 )
+from metarl_agents.policy.model_check import check_model
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
 from metarl_agents.policy.template import check_template
@@ -81,16 +82,17 @@ def _looks_local(name: str) -> bool:
     return is_path or first == _RUNS or bool(slash) and Path(first).is_dir()
 
 
-def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
-    """Load model and tokenizer.
+def load_policy(config: ModelConfig, *, tiny_name: str | None = None, check: bool = True) -> Policy:
+    """Load model and tokenizer, and check that they can be sampled from and learn (`model_check.py`).
 
     Args:
         config: which model, in which dtype, with or without adapters.
         tiny_name: the shipped tiny model that fits the environment; used for the model name `tiny`. Where none
             fits, `tiny` is an untrained model that wants a warm start (`needs_warm_start`).
+        check: False leaves the checks to the caller.
 
     Raises:
-        ConfigError: the model cannot be found or read, or has no chat template.
+        ConfigError: the model cannot be found or read, has no chat template, or fails a check.
     """
     check_model_name(config)
     if config.model_name_or_path == TINY:
@@ -102,6 +104,8 @@ def load_policy(config: ModelConfig, *, tiny_name: str | None = None) -> Policy:
     else:
         model, tokenizer = _from_pretrained(config.model_name_or_path, config)
     policy = Policy(model, tokenizer, enable_thinking=config.enable_thinking)
+    if check:
+        check_model(policy)
     _say_once(policy.template.notes)
     return policy
 

@@ -1,7 +1,7 @@
 """Policy: messages to ids, ids to responses. Text becomes ids once, ids become text once.
 
-Log-probabilities for learning are in `scoring.py`; both see the same distribution (same temperature, and one network,
-see `mode.py`).
+Log-probabilities for learning are in `scoring.py`; both see the same distribution (same temperature and filters) of one
+network (see `mode.py`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Policy:
 
     def _generate_chunk(self, prompts: list[tuple[int, ...]], sampling: Sampling) -> list[Response]:
         ids, mask = left_pad(prompts, self.pad_id)
-        recorder = LogprobRecorder(sampling.temperature)
+        recorder = LogprobRecorder(sampling)
         # Decode alone: trials end at different turns, so ranks must not wait for each other inside sampling.
         model = self._speaker
         output = model.generate(
@@ -160,13 +160,14 @@ class Policy:
 class LogprobRecorder:
     """A logits processor that notes the log-probability of each sampled token and changes nothing.
 
-    Processors run on raw logits, before temperature and filters, and see the token chosen last; so only one step's
-    (b, V) distribution is ever kept.
+    The distribution is the one that tokens are drawn from, filters included. Processors run on logits before
+    temperature and filters, and see the token chosen last; so only one step's (b, V) distribution is ever kept.
     """
 
-    def __init__(self, temperature: float) -> None:
+    def __init__(self, sampling: Sampling) -> None:
         """Prepare for one `generate` call."""
-        self._temperature = temperature or 1.0
+        self._temperature = sampling.temperature or 1.0
+        self._filters = sampling.filters
         self._pending: Tensor | None = None
         self._columns: list[Tensor] = []
 
@@ -178,7 +179,7 @@ class LogprobRecorder:
                 with one that leaves the device useless.
         """
         self._take(input_ids)
-        self._pending = (scores.float() / self._temperature).log_softmax(dim=-1)
+        self._pending = self._filters.apply(scores.float() / self._temperature).log_softmax(dim=-1)
         # One NaN or infinite logit makes the whole row NaN, so one column tells of all.
         if bool(self._pending[:, 0].isnan().any()):
             raise NonFiniteError(

@@ -7,9 +7,55 @@ policy never leaves one unset.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metarl_agents.config import Config
+from metarl_agents.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Filters(NamedTuple):
+    """What leaves unlikely tokens out of a draw, after the temperature; what remains is drawn by its share of the rest.
+
+    A tuple, so that it passes through whatever shards a module.
+    """
+
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def warpers(self) -> list[Any]:
+        """Return the logits processors that `generate` itself applies for these settings, in its order."""
+        from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+        found: list[Any] = [TopKLogitsWarper(self.top_k)] if self.top_k else []
+        found += [TopPLogitsWarper(self.top_p)] if self.top_p < 1 else []
+        found += [MinPLogitsWarper(self.min_p)] if self.min_p > 0 else []
+        return found
+
+    def apply(self, scores: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return scores in which filtered tokens have probability 0.
+
+        The set that is kept has no gradient. A filtered score is the lowest finite number and not minus infinity, of
+        which an entropy would be NaN.
+
+        Args:
+            scores: (n, V) logits, divided by the temperature.
+            keep: (n,) one token a row that stays in any case: one that was drawn when the weights were others.
+        """
+        import torch
+
+        left, warpers = scores.detach(), self.warpers()
+        if not warpers:
+            return scores
+        for warper in warpers:
+            left = warper(None, left)
+        filtered = left == -float("inf")
+        if keep is not None:
+            filtered = filtered.scatter(-1, keep[:, None], False)
+        return scores.masked_fill(filtered, torch.finfo(scores.dtype).min)
 
 
 @dataclass(frozen=True)
@@ -26,8 +72,17 @@ class Sampling:
 
     @classmethod
     def for_training(cls, config: Config) -> Sampling:
-        """Return what `--temperature` and its siblings say."""
+        """Return what `--temperature` and its siblings say.
+
+        Raises:
+            ConfigError: there is a repetition penalty, which the scores of an update do not know.
+        """
         s = config.sampling
+        if s.repetition_penalty != 1:
+            raise ConfigError(
+                f"`repetition_penalty` is {s.repetition_penalty:g}, but training scores tokens without it, so updates "
+                "would be off-policy: leave it out, or set `--eval_repetition_penalty` for evaluation."
+            )
         return cls(
             s.temperature,
             s.top_p,
@@ -51,6 +106,11 @@ class Sampling:
             s.max_new_tokens_per_turn,
             s.max_tokens_per_generate_batch,
         )
+
+    @property
+    def filters(self) -> Filters:
+        """The filters that shape the distribution; none where decoding is greedy."""
+        return Filters() if self.temperature == 0 else Filters(self.top_k, self.top_p, self.min_p)
 
     def describe(self) -> str:
         """Return the effective values in one line, as tables and logs print them."""

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from metarl_agents.policy.mode import be_deterministic
+from metarl_agents.policy.sampling import Filters
 
 _CHUNK_ELEMENTS = 2**24
 """Logits that exist at once: 64 MB in fp32."""
+_NO_FILTERS = Filters()
 
 
 class Scores(NamedTuple):
@@ -63,6 +65,7 @@ class TokenScorer(nn.Module):
         response_mask: Tensor,
         temperature: float = 1.0,
         num_chunks: int | None = None,
+        filters: Filters = _NO_FILTERS,
     ) -> Scores:
         """Score the response tokens.
 
@@ -73,6 +76,8 @@ class TokenScorer(nn.Module):
             temperature: logits are divided by it, as when the tokens were sampled.
             num_chunks: pieces in which logits are made; default: as few as fit. Processes that share weights must
                 use the head equally often, however many tokens each has, so they agree on it.
+            filters: tokens left out of each draw when the tokens were sampled; log-probs and entropy are those of the
+                distribution that remains.
         """
         be_deterministic(self)
         states, hidden = self._states(input_ids, attention_mask)
@@ -80,7 +85,8 @@ class TokenScorer(nn.Module):
         tokens = response_mask.flatten().nonzero().squeeze(-1)  # (n,)
         chosen = states.flatten(0, 1).index_select(0, tokens - 1)  # (n, H)
         targets = input_ids.flatten()[tokens]  # (n,)
-        logprobs, entropy = self._score(chosen, targets, temperature, num_chunks or self.num_chunks(len(tokens)))
+        score = partial(_token_scores, temperature=temperature, filters=filters)
+        logprobs, entropy = self._score(chosen, targets, score, num_chunks or self.num_chunks(len(tokens)))
         # Not a view of a flat tensor: FSDP2 hangs its hooks on the outputs.
         places = (tokens // input_ids.shape[1], tokens % input_ids.shape[1])
         blank = torch.zeros(input_ids.shape, device=states.device)
@@ -104,13 +110,15 @@ class TokenScorer(nn.Module):
         output = base(**inputs, output_hidden_states=self.critic is not None)
         return output.logits, output.hidden_states[-1] if self.critic is not None else None
 
-    def _score(self, chosen: Tensor, targets: Tensor, temperature: float, num_chunks: int) -> tuple[Tensor, Tensor]:
+    def _score(
+        self, chosen: Tensor, targets: Tensor, score: Callable[..., tuple[Tensor, Tensor]], num_chunks: int
+    ) -> tuple[Tensor, Tensor]:
         head = base_model(self.model).get_output_embeddings() if self._plain_head else nn.Identity()
         if num_chunks == 1:
-            return _token_scores(head, chosen, targets, temperature)
+            return score(head, chosen, targets)
         recompute = _recomputed if torch.is_grad_enabled() else _at_once
         pieces = [
-            recompute(_token_scores, head, part, wanted, temperature)
+            recompute(score, head, part, wanted)
             for part, wanted in zip(chosen.tensor_split(num_chunks), targets.tensor_split(num_chunks), strict=True)
         ]
         logprobs, entropies = zip(*pieces, strict=True)
@@ -134,8 +142,10 @@ def _at_once(function: Callable[..., Any], *inputs: Any) -> Any:
     return function(*inputs)
 
 
-def _token_scores(head: nn.Module, chosen: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    logits = head(chosen).float() / temperature  # (n, V)
+def _token_scores(
+    head: nn.Module, chosen: Tensor, targets: Tensor, temperature: float, filters: Filters
+) -> tuple[Tensor, Tensor]:
+    logits = filters.apply(head(chosen).float() / temperature, targets)  # (n, V)
     logprobs = logits.log_softmax(dim=-1)
     entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy

@@ -67,20 +67,11 @@ class RowDraws:
 
     def __init__(self, sampling: Sampling, seeds: Sequence[int]) -> None:
         """Prepare for one `generate` call on as many rows as there are seeds."""
-        from transformers import (
-            LogitsProcessorList,
-            MinPLogitsWarper,
-            TemperatureLogitsWarper,
-            TopKLogitsWarper,
-            TopPLogitsWarper,
-        )
+        from transformers import LogitsProcessorList, TemperatureLogitsWarper
 
         self._generators = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
-        filters = [TemperatureLogitsWarper(float(sampling.temperature))]
-        filters += [TopKLogitsWarper(sampling.top_k)] if sampling.top_k else []
-        filters += [TopPLogitsWarper(sampling.top_p)] if sampling.top_p < 1 else []
-        filters += [MinPLogitsWarper(sampling.min_p)] if sampling.min_p > 0 else []
-        self._filters = LogitsProcessorList(filters)
+        temperature = TemperatureLogitsWarper(float(sampling.temperature))
+        self._filters = LogitsProcessorList([temperature, *sampling.filters.warpers()])
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return (b, V) scores with 0 at the token drawn and minus infinity elsewhere."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from metarl_agents.policy.agreement import agreement_bound
 from metarl_agents.tracking import finish, group_statistics, summarize, trial_record
 from metarl_agents.tracking.metrics import MAX_METRICS, count_seats
 from metarl_agents.training.ending import EQUAL, NON_FINITE, PATIENCE, count_step, prompt_advice
@@ -83,6 +84,7 @@ def _explain(run: Run, metrics: dict[str, float], idle: str | None) -> None:
     """Say once what a reader of the curves would otherwise wonder about; `idle` is why the step took no update."""
     said = run.explained
     _explain_length(run, metrics)
+    _explain_gap(run, metrics)
     if idle == NON_FINITE and "non_finite" not in said:
         said.add("non_finite")
         run.logger.message(
@@ -136,6 +138,20 @@ def _explain_length(run: Run, metrics: dict[str, float]) -> None:
         f"Step {run.progress.step}: {shares}: `max_prompt_tokens` is {run.config.sampling.max_prompt_tokens}, and the "
         f"longest prompt has {longest} tokens even without history; {prompt_advice(run, longest)}."
     )
+
+
+def _explain_gap(run: Run, metrics: dict[str, float]) -> None:
+    """Say once that sampler and scorer disagree by more than rounding."""
+    bound = agreement_bound(run.sharding.compute_dtype or run.policy.model.dtype)
+    gap = metrics.get("sampling/logp_difference/mean", 0)
+    if gap > bound and "gap" not in run.explained:
+        run.explained.add("gap")
+        run.logger.message(
+            f"Step {run.progress.step}: sampled tokens and their scores differ by {gap:.2g} nats a token on average "
+            f"(`sampling/logp_difference/mean`; at most {bound:g} is rounding), so updates are not on-policy. Likely "
+            "causes: an attention kernel that treats padding differently (try `--attn_implementation eager` or sdpa), "
+            "randomness in the model, or a mixture of experts in a narrow precision."
+        )
 
 
 def _record(run: Run, trials: list[Trial], credit: Credit) -> None:

@@ -30,6 +30,7 @@ from metarl_agents.policy.adapters import (
 )
 from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.mode import recompute_activations, refuse_noise
+from metarl_agents.policy.model_check import check_model
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
 from metarl_agents.policy.schedules import learning_rate_schedule
@@ -201,6 +202,8 @@ def _policy_and_reference(
     config: Config, make_env: MakeEnv, policy: Policy | None, resume: Path | None
 ) -> tuple[Policy, Reference | None]:
     """Return the policy as it is now and, where KL is on, the frozen one that the run *started* from."""
+    if policy is not None:
+        check_model(policy)
     if policy is not None and config.model.use_peft:
         add_adapters(policy, config.model, config.run.seed)
     # A checkpoint is a whole model folder, or an adapter folder that names its base; else its weights are put

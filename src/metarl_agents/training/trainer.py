@@ -82,6 +82,7 @@ def train(
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
     check_functions(config.credit)
+    draws = Sampling.for_training(config).describe()
     check_launch(config.trial.tasks_per_step, halve_on_oom=config.update.halve_on_oom)
     if policy is None:
         check_model_name(config.model)
@@ -96,7 +97,7 @@ def train(
     run = build_run(config, make_env, policy, output_dir, resume, accelerator)
     workers = environment_workers(run.make_env, config.trial)
     with StopRequest() as stop, run.logger, run.watchdog, workers as run.make_env:
-        run.logger.message(f"Training draws: {Sampling.for_training(config).describe()}")
+        run.logger.message(f"Training draws: {draws}")
         before = _evaluate(run, "before") if resume is None else _saved(run, "before")
         try:
             while run.progress.step < config.run.max_steps:

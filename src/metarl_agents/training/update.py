@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from metarl_agents.errors import ConfigError
+from metarl_agents.policy.sampling import Sampling
 from metarl_agents.policy.scoring import Scores
 from metarl_agents.training.batch import MicroBatch, TrialBatch
 from metarl_agents.training.loss import Stats, policy_gradient_loss, value_loss
@@ -118,8 +119,9 @@ def _score(run: Run, batch: TrialBatch, scorer: torch.nn.Module, rows: Sequence[
 
 
 def _forward(run: Run, scorer: torch.nn.Module, micro: MicroBatch, num_chunks: int) -> Scores:
-    temperature = run.config.sampling.temperature
-    return scorer(micro.input_ids, micro.attention_mask, micro.response_mask, temperature, num_chunks)
+    draws = Sampling.for_training(run.config)
+    rows = (micro.input_ids, micro.attention_mask, micro.response_mask)
+    return scorer(*rows, draws.temperature, num_chunks, draws.filters)
 
 
 def _agreed_split(run: Run, batch: TrialBatch, rows: Sequence[int]) -> list[tuple[list[int], int]]:
