@@ -167,6 +167,8 @@ def test_gradients_that_stay_without_finite_numbers_stop_the_run_and_keep_earlie
         (100, 97, {NON_FINITE: 3}, False, "Nothing was learned after step 97."),
         (100, 99, {NON_FINITE: 1}, True, "1 of 100 steps took no update."),
         (2, 1, {NON_FINITE: 1}, False, "Nothing was learned after step 1."),
+        (100, 80, {NON_FINITE: 3, EQUAL: 17}, False, "Nothing was learned after step 80."),
+        (100, 60, {CRASHED: 11, EQUAL: 29}, True, "40 of 100 steps took no update."),
         (4, 0, {EQUAL: 1, TOO_LONG: 3}, False, "Nothing was trained: none of 4 steps took an update. Reason: prompts"),
         (0, 0, {}, True, ""),
     ],

@@ -94,9 +94,9 @@ def verdict(run: Run) -> tuple[bool, str]:
         return True, ""
     if not progress.optimizer_steps:
         return False, f"Nothing was trained: none of {idle} steps took an update. {_reasons(run, progress.idle)}"
-    lost = sum(last.values())
-    many = _FEW if NON_FINITE in last else PATIENCE
-    if EQUAL not in last and lost >= min(many, (progress.step + 1) // 2):
+    lost, half = sum(last.values()), (progress.step + 1) // 2
+    equal, broken = last.get(EQUAL, 0), last.get(NON_FINITE, 0)
+    if broken >= min(_FEW, half) or lost - equal >= max(equal + 1, min(PATIENCE, half)):
         return False, f"Nothing was learned after step {progress.step - lost}. {_reasons(run, last)}"
     return True, f"{idle} of {progress.step} steps took no update. {_reasons(run, progress.idle)}"
 
