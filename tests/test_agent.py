@@ -2,10 +2,13 @@
 
 import threading
 
+import numpy
 import pytest
 
 from metarl_agents.agent import Agent, run_trial
 from metarl_agents.environments.two_doors import TwoDoors
+from metarl_agents.envs import make
+from metarl_agents.envs.wording import COMPACT, Wording
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -188,7 +191,8 @@ def test_evaluation_sampling_is_the_default():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"wording": "compact"}, "environment object decides it"),
+        ({"wording": "compact"}, "no meaning in `run_trial`"),
+        ({"env_workers": 2}, "no meaning in `run_trial`"),
         ({"learning_rate": 1.0}, "no effect here"),
         ({"max_turn": 3}, "Did you mean `max_turns`"),
         ({"max_turns": 0}, "at least 1"),
@@ -205,3 +209,123 @@ def test_a_saved_model_comes_back_as_an_agent(tmp_path):
     assert isinstance(agent.act("Both doors are closed.").text, str)
     with pytest.raises(ConfigError, match="no effect here"):
         Agent.from_pretrained(tmp_path, max_turns=3)
+
+
+# ---- what is handed to `act` is what the model reads --------------------------------------------------------------
+
+SHIPPED = {
+    "default": Wording(),
+    "compact": COMPACT,
+    "no history": Wording(history_turns=0),
+    "all shortened": Wording(full_observations=0),
+    "no initial": Wording(initial=""),
+    "bare initial": Wording(initial="A new attempt."),
+    "actions only": Wording(history_entry="{action}"),
+    **{
+        f"{name} {style}": make(name, wording=style).wording
+        for name in ("minesweeper", "sokoban", "two_doors", "tictactoe")
+        for style in ("paper", "compact")
+        if name != "two_doors"
+    },
+}
+
+
+@pytest.mark.parametrize("wording", SHIPPED.values(), ids=SHIPPED)
+@pytest.mark.parametrize("first", ["", "THE HALL", "another text"])
+def test_the_observation_handed_to_act_is_in_the_prompt_whatever_the_wording(wording, first):
+    policy = Scripted(*["<action>go</action>"] * 4)
+    agent, episode = Agent(policy), Episode(first)
+    for observation in ("THE HALL", "THE DOOR IS RED", "THE DOOR IS RED", "THE ROOF"):
+        agent.act(observation, episode=episode, wording=wording)
+        assert observation in policy.pages[-1]
+    assert episode.initial_observation == (first or "THE HALL")
+
+
+@pytest.mark.parametrize("ending", [None, "a river"])
+def test_each_entry_of_a_history_shows_the_observation_that_followed_its_action(ending):
+    policy = Scripted("<action>left</action>", "<action>right</action>", "<remark>?</remark>", "<action>up</action>")
+    agent, episode = Agent(policy), Episode("")
+    agent.act("a wall", episode=episode)
+    agent.act("a ditch", episode=episode)
+    agent.reflect(episode, observation=ending)
+    followed = "a river" if ending else "(not seen)"
+    for memory in ("both", "trajectory"):
+        policy.answers = ["<action>up</action>"]
+        agent.act("a wall", past=[episode], memory=memory)
+        assert f"Action: left\nObservation: a ditch\nAction: right\nObservation: {followed}" in policy.pages[-1]
+    review = policy.pages[2]
+    assert f"Action: left\nObservation: a ditch\nStep 2 - Action: right\nObservation: {followed}" in review
+    assert episode.final_observation == (ending or "a ditch")
+
+
+def test_a_compact_reflection_shows_what_was_seen_last_by_hand():
+    policy = Scripted("<action>left</action>", "<remark>?</remark>")
+    agent, episode = Agent(policy), Episode("")
+    agent.act("a wall", episode=episode, wording=COMPACT)
+    agent.reflect(episode, wording=COMPACT)
+    assert "a wall" in policy.pages[-1]
+
+
+def test_a_wording_that_shows_the_observation_nowhere_is_refused():
+    with pytest.raises(ConfigError, match="shows the newest observation nowhere"):
+        Agent(Scripted("?")).act("a wall", wording=Wording(initial="", current="", history_turns=0))
+
+
+# ---- wrong arguments ----------------------------------------------------------------------------------------------
+
+
+def acting(*args, **keywords):
+    return lambda: Agent(Scripted("<action>left</action>")).act(*args, **keywords)
+
+
+def playing(env, seed=0, **settings):
+    return lambda: run_trial(Agent(Scripted("?")), env, seed, **settings)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (acting("a wall", admissible="left"), "`admissible` is 'left', but must be a list of texts"),
+        (acting("a wall", admissible=["left", 2]), r"`admissible\[1\]` is 2"),
+        (acting("a wall", memory="all"), "`memory` is 'all', but must be one of reflection, trajectory, both, none"),
+        (acting("a wall", memory=None), "`memory` is None"),
+        (acting("a wall", past=["text"]), r"`past\[0\]` is 'text', but must be one of `Episode`s"),
+        (acting("a wall", past=Episode("a wall")), "`past` is of type Episode, but must be a list of `Episode`s"),
+        (acting("a wall", past=[Episode("", outcome="success")]), "`episode.outcome` is 'success'.*`Outcome.SUCCESS`"),
+        (acting("a wall", episode=Episode("", outcome="success")), "`episode.outcome` is 'success'"),
+        (acting("a wall", episode="a wall"), "`episode` is 'a wall', but must be an `Episode`"),
+        (acting(None), "`observation` is None, but must be a text"),
+        (acting("a wall", rules=None), "`rules` is None"),
+        (acting("a wall", wording="compact"), "`wording` is 'compact', but must be a `Wording`"),
+        (acting("a wall", parse_action="left"), "`parse_action` is 'left', but must be a function"),
+        (lambda: Agent(Scripted("?")).reflect("a wall"), "`episode` is 'a wall'"),
+        (lambda: Agent(Scripted("?")).reflect(Episode(""), observation=3), "`observation` is 3"),
+        (lambda: Agent(Scripted("?")).reflect(Episode("", outcome=True)), "`episode.outcome` is True"),
+        (lambda: Agent("tiny"), r"`policy` is 'tiny'.*from_pretrained"),
+        (lambda: Agent(Scripted(), sampling={"top_p": 1}), "`sampling` is of type dict"),
+        (lambda: Agent(Scripted(), seed=None), "`seed` is None"),
+        (lambda: Agent(Scripted(), max_prompt_tokens=0), "`max_prompt_tokens` is 0"),
+        (playing(TwoDoors), r"`env` is the class TwoDoors, but must be an environment object.*`TwoDoors\(\)`"),
+        (playing("two_doors"), "`env` is 'two_doors', but must be an environment object"),
+        (playing(TwoDoors(), None), "`seed` is None, but must be a whole number of at least 0"),
+        (playing(TwoDoors(), 1.5), "`seed` is 1.5"),
+        (playing(TwoDoors(), on_turn=3), "`on_turn` is 3"),
+        (lambda: run_trial("tiny", TwoDoors(), 0), "`agent` is 'tiny', but must be an `Agent`"),
+        (lambda: Sampling(top_p=0), "`top_p` is 0, but must be between 1e-06 and 1"),
+        (lambda: Sampling(temperature=-1), "`temperature` is -1"),
+        (lambda: Sampling(max_new_tokens=0), "`max_new_tokens` is 0"),
+        (lambda: Sampling(top_k=2.5), "`top_k` is 2.5"),
+        (lambda: Sampling(min_p="0.1"), "`min_p` is '0.1', but must be a number"),
+    ],
+)
+def test_a_wrong_argument_gets_one_sentence(call, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_right_passes_whatever_kind_of_list_it_is():
+    past = Episode("a wall", outcome=Outcome.FAILURE)
+    assert acting("a wall", admissible=("left", "right"), past=(past,), memory="none")().text
+    assert not playing(TwoDoors(), numpy.int64(3), num_episodes=1, max_turns=1)().crashed
+    Sampling(temperature=numpy.float64(0.5), top_k=numpy.int64(3), top_p=1)

@@ -14,7 +14,7 @@ PLUGS = sorted((ROOT / "environments").rglob("*.py"))
 LAUNCHED = sorted(path for folder in ("recipes", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 EVERYTHING = LIBRARY + PLUGS + LAUNCHED
 
-BASE = {"types", "errors", "addresses", "config", "presets", "texts", "thoughts", "_version"}
+BASE = {"types", "errors", "addresses", "config", "expect", "presets", "texts", "thoughts", "_version"}
 MAY_IMPORT = {
     "thoughts": set(),
     "types": set(),
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "addresses": {"errors"},
     "hints": {"presets"},
     "texts": {"errors"},
+    "expect": {"errors"},
     "presets": {"errors"},
     "config": {"errors", "addresses", "hints"},
     "flags": {"errors", "addresses", "config", "hints"},
@@ -41,7 +42,7 @@ MAY_IMPORT = {
 HEAVY = {
     "thoughts": set(),
     "types": set(), "errors": set(), "_version": set(), "addresses": set(), "config": set(), "sources": {"datasets"}, "envs": set(), "prompting": set(),
-    "hints": set(), "presets": set(), "texts": set(), "flags": {"yaml"}, "cli": {"yaml"},
+    "hints": set(), "presets": set(), "expect": set(), "texts": set(), "flags": {"yaml"}, "cli": {"yaml"},
     "advantages": {"torch"},
     "policy": {"torch", "transformers", "tokenizers", "peft", "deepspeed", "accelerate", "safetensors", "yaml", "gguf"},
     "rollout": set(),

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import metarl_agents
 from metarl_agents import config as parts
 from metarl_agents import hints
 from metarl_agents.addresses import ESTIMATOR, RETURN_MODE
-from metarl_agents.cli import coerce, parse_config, run_cli, run_settings, settings
+from metarl_agents.cli import TRIAL_SETTINGS, coerce, parse_config, run_cli, run_settings, settings
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError, EnvironmentContractError, UnknownEnvironmentError
 from metarl_agents.flags import GROUPS, written
@@ -455,6 +455,23 @@ def test_a_machine_without_deepspeed_peft_and_datasets_trains(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip().splitlines()[-1] == "[1, []]"
     assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+NOT_OF_A_TRIAL = {
+    "model": "model_name_or_path gguf_file dtype attn_implementation trust_remote_code gradient_checkpointing",
+    "sampling": "temperature top_p top_k min_p repetition_penalty max_tokens_per_generate_batch",
+    "eval_sampling": "",
+    "trial": "group_size tasks_per_step env_workers tasks",
+}
+"""Settings that a run does not bring along: of its training, of its machine, of one command, or a matter of trust."""
+
+
+@pytest.mark.parametrize("part", NOT_OF_A_TRIAL)
+def test_every_setting_beside_a_trial_is_either_brought_by_a_run_or_listed_as_no_part_of_it(part):
+    names = {name for name in asdict(getattr(Config(), part)) if not name.startswith(("lora_", "use_peft", "merge_"))}
+    left_out = set(NOT_OF_A_TRIAL[part].split())
+    assert names - set(TRIAL_SETTINGS) == left_out
+    assert names - left_out <= set(TRIAL_SETTINGS)
 
 
 def test_a_model_inside_a_run_knows_the_settings_of_its_run(tmp_path):

@@ -2,13 +2,14 @@
 
 import io
 import re
+import shutil
 
 import pytest
 import yaml
 
 from metarl_agents import play, presets
 from metarl_agents.cli import TRIAL_SETTINGS
-from metarl_agents.config import TrialConfig
+from metarl_agents.config import Config, TrialConfig
 from metarl_agents.environments.two_doors import TwoDoors
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
 from metarl_agents.policy.policy import Policy
@@ -137,6 +138,29 @@ def test_a_run_brings_its_settings_and_flags_win(tmp_path):
         assert (sampling.max_prompt_tokens, sampling.max_new_tokens_per_turn) == (99, 7)
         assert config.update.learning_rate != 0.5
         assert chosen("two_doors", "--model", str(folder)).trial.env_kwargs == {}
+
+
+def test_a_trial_is_played_with_the_penalties_remarks_and_draws_of_its_run(model, tmp_path, monkeypatch, capsys):
+    from metarl_agents import agent as module
+
+    shaped = {"max_remark_chars": 1, "penalty_scope": "row", "length_penalty": 0.5, "invalid_action_penalty": 0.25}
+    shaped |= {"stop_on_success": False, "num_episodes": 2, "max_turns": 1, "env_timeout_s": 9.0, "memory": "both"}
+    values = Config().flat() | shaped | {"env": "two_doors", "eval_temperature": 0.3, "eval_min_p": 0.1}
+    values |= {"max_new_tokens_per_turn": 5}
+    folder = shutil.copytree(model, tmp_path / "run")
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    seen = []
+
+    def run_trial(agent, env, seed, **settings):
+        seen.append((agent.sampling, settings))
+        return module_run_trial(agent, env, seed, **settings)
+
+    module_run_trial = module.run_trial
+    monkeypatch.setattr(module, "run_trial", run_trial)
+    assert play.main(["--model", str(folder), "--delay", "0"]) == 0
+    ((sampling, settings),) = seen
+    assert (sampling.temperature, sampling.min_p, sampling.max_new_tokens) == (0.3, 0.1, 5)
+    assert {name: settings[name] for name in shaped} == shaped
 
 
 def test_the_tiny_model_plays_what_it_knows_unless_told_otherwise(capsys):

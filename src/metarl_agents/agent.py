@@ -9,15 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from metarl_agents.cli import coerce
-from metarl_agents.config import Config, ModelConfig, TrialConfig
+from metarl_agents.cli import TRIAL_SETTINGS, coerce
+from metarl_agents.config import Config, ModelConfig, TrialConfig, unknown_choice
 from metarl_agents.envs.base import Environment
 from metarl_agents.envs.guard import can_interrupt
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import ConfigError
+from metarl_agents.expect import (
+    expect,
+    expect_count,
+    expect_environment,
+    expect_function,
+    expect_list,
+    expect_text,
+    wrong,
+)
 from metarl_agents.policy.loading import load_policy
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -25,13 +34,17 @@ from metarl_agents.prompting.messages import Messages, Page, longest_drop, play_
 from metarl_agents.rollout.collect import fit_prompt
 from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.rollout.tasks import mix
-from metarl_agents.types import Episode, MemoryMode, Phase, Response, Trial, Turn
+from metarl_agents.types import Episode, LastSeen, MemoryMode, Outcome, Phase, Response, Trial, Turn
 
 Memory = Literal["reflection", "trajectory", "both", "none"]
 OnTurn = Callable[[Trial, Turn], None]
 
-_ELSEWHERE = ("env", "env_kwargs", "wording", "group_size", "tasks_per_step", "tasks")
-"""Trial settings that mean nothing where one environment object plays one trial."""
+OF_ONE_TRIAL = tuple(
+    item.name
+    for item in fields(TrialConfig)
+    if item.name in TRIAL_SETTINGS and item.name not in ("env", "env_kwargs", "wording")
+)
+"""Trial settings that mean something where one environment object plays one trial."""
 
 
 class Agent:
@@ -77,6 +90,13 @@ class Agent:
         Raises:
             ConfigError: the model's context is too short for an answer of that length.
         """
+        if not all(callable(getattr(policy, method, None)) for method in ("encode", "generate")):
+            raise wrong("policy", policy, "a loaded policy: use `Agent.from_pretrained(NAME)` or `load_policy`")
+        if sampling is not None:
+            expect("sampling", sampling, Sampling, "a `Sampling`")
+        expect_count("seed", seed)
+        if max_prompt_tokens is not None:
+            expect_count("max_prompt_tokens", max_prompt_tokens, least=1)
         self.policy = policy
         self.sampling = sampling or Sampling.for_evaluation(Config())
         self.seed = seed
@@ -136,12 +156,25 @@ class Agent:
             parse_action: what an answer means, for the history; default: the text inside the last `<action>` pair.
 
         Raises:
-            ConfigError: the prompt does not fit, even without history.
+            ConfigError: the prompt does not fit, even without history, or an argument is of another type.
         """
-        wording = wording or Wording()
-        current = episode if episode is not None else Episode(observation)
+        wording = _checked_page(observation, rules, wording)
+        if memory not in get_args(Memory):
+            raise unknown_choice("memory", memory, get_args(Memory))
+        expect_list("past", past, Episode, "`Episode`s")
+        for attempt in past:
+            _checked_episode(attempt)
+        expect_list("admissible", admissible, str, "texts")
+        expect_function("parse_action", parse_action)
+        current = _checked_episode(episode) if episode is not None else Episode(observation)
+        if not current.turns and not current.initial_observation:
+            current.initial_observation = observation
         current.final_observation = observation
         page = Page(rules, wording, MemoryMode(memory))
+        if not any(observation in message["content"] for message in play_messages(page, past, current, admissible)):
+            raise ConfigError(
+                "the `wording` shows the newest observation nowhere: give its `current` the field {observation}."
+            )
 
         def messages(drop: int) -> Messages:
             return play_messages(page, past, current, admissible, drop)
@@ -158,6 +191,7 @@ class Agent:
         action = (parse_action or (lambda text: last_tag(text, "action")))(response.text)
         shown = wording.no_action if action is None else wording.show_action(action)
         current.turns.append(_turn(Phase.PLAY, observation, prompt, response, action, shown, shortened))
+        current.final_observation = LastSeen(observation)
         return response
 
     def reflect(
@@ -167,14 +201,15 @@ class Agent:
 
         Args:
             episode: the attempt, as `act` filled it; its `outcome` None counts as not solved.
-            observation: what the agent saw last, where `act` has not been given it.
+            observation: what followed the last action, which `act` has not been given.
             rules: as for `act`.
             wording: as for `act`.
 
         Returns:
             The text inside `<remark> </remark>`; "" where the answer holds none or the prompt does not fit.
         """
-        wording = wording or Wording()
+        wording = _checked_page("" if observation is None else observation, rules, wording)
+        _checked_episode(episode)
         if observation is not None:
             episode.final_observation = observation
         page = Page(rules, wording, MemoryMode.REFLECTION)
@@ -230,14 +265,20 @@ def run_trial(
         The trial. A failing environment ends it and is named in `trial.error`.
 
     Raises:
-        ConfigError: a setting is wrong, or belongs to the environment.
+        ConfigError: a setting is wrong, or belongs to the environment; an argument is of another type.
 
     Source: LaMer, arXiv 2512.16848, the meta-RL trial.
     """
+    expect("agent", agent, Agent, "an `Agent`, as `Agent.from_pretrained(NAME)` gives it")
+    expect_environment("env", env)
+    expect_count("seed", seed)
+    expect_function("on_turn", on_turn)
     given = {"num_episodes": num_episodes, "max_turns": max_turns, "memory": memory, **settings}
-    for name in _ELSEWHERE:
-        if name in given:
-            raise ConfigError(f"`{name}` has no meaning in `run_trial`: the environment object decides it.")
+    for item in fields(TrialConfig):
+        if item.name in given and item.name not in OF_ONE_TRIAL:
+            raise ConfigError(
+                f"`{item.name}` has no meaning in `run_trial`, which plays one environment: leave it out."
+            )
     config = _settings_of("trial", TrialConfig, given)
     if not can_interrupt():
         # Outside the main thread a time limit would need a copy of `env` in another process.
@@ -255,6 +296,25 @@ def run_trial(
         if on_turn is not None and len(rows) > known:
             on_turn(runner.trial, rows[-1][2])
     return runner.trial
+
+
+def _checked_page(observation: Any, rules: Any, wording: Any) -> Wording:
+    """Check what a page is written of, and return its wording; None stands for the default."""
+    expect_text("observation", observation)
+    expect_text("rules", rules)
+    wording = Wording() if wording is None else wording
+    expect("wording", wording, Wording, "a `Wording`")
+    return wording
+
+
+def _checked_episode(episode: Any) -> Episode:
+    """Check an attempt that is played by hand, in which users set texts and the outcome."""
+    expect("episode", episode, Episode, "an `Episode`, as in `Episode(observation)`")
+    expect_text("episode.initial_observation", episode.initial_observation)
+    expect_text("episode.final_observation", episode.final_observation)
+    if episode.outcome is not None and not isinstance(episode.outcome, Outcome):
+        raise wrong("episode.outcome", episode.outcome, "None or an `Outcome`, as in `Outcome.SUCCESS`")
+    return episode
 
 
 class _Borrowed:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.errors import ConfigError
-from metarl_agents.flags import Parser, build_parser, convert, settings
+from metarl_agents.flags import Parser, build_parser, convert, settings, settings_of
 from metarl_agents.presets import preset_file
 from metarl_agents.texts import read_text
 
@@ -130,18 +130,7 @@ def _read_defaults(defaults: Defaults | None, flags: dict[str, Any]) -> dict[str
 
 
 RUN_FILE = "config.yaml"
-TRIAL_SETTINGS = (
-    "env",
-    "env_kwargs",
-    "wording",
-    "max_turns",
-    "num_episodes",
-    "stop_on_success",
-    "memory",
-    "invalid_action_penalty",
-    "max_prompt_tokens",
-    "max_new_tokens_per_turn",
-)
+TRIAL_SETTINGS = settings_of("trial")
 """What a model that was trained in a run expects of its trials."""
 
 

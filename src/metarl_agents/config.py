@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
+from numbers import Real
 from typing import Any, Literal
 
 from metarl_agents.addresses import ESTIMATOR, RETURN_MODE, did_you_mean, has_mark, load, nearest
@@ -19,15 +21,20 @@ from metarl_agents.hints import foreign_hint, tracker_hint
 Scheduler = Literal["constant", "constant_with_warmup", "linear", "cosine"]
 
 
-def setting(default: Any, help_text: str, *aliases: str, names: Iterable[str] = ()) -> Any:
+def setting(default: Any, help_text: str, *aliases: str, names: Iterable[str] = (), part_of: Iterable[str] = ()) -> Any:
     """Declare a field with its default, its help text, other spellings of its flag, and the names it takes.
 
-    A setting with `names` takes one of them, or an address "package.module:function".
+    A setting with `names` takes one of them, or an address "package.module:function". `part_of` names the
+    lists that it belongs to (`flags.settings_of`).
     """
-    metadata = {"help": help_text, "aliases": aliases, "names": tuple(names)}
+    metadata = {"help": help_text, "aliases": aliases, "names": tuple(names), "part_of": frozenset(part_of)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+trial_setting = partial(setting, part_of=("trial",))
+"""Declare what shapes a trial in play and in evaluation: a run brings these settings along."""
 
 
 def _require(ok: bool, name: str, value: Any, expected: str) -> None:
@@ -58,11 +65,13 @@ def _require_names(config: Any) -> None:
             raise unknown_choice(item.name, value, names, ', or your own by its address, "my_module:my_function"')
 
 
-def _require_all(config: Any, rules: dict[str, tuple[float, float]]) -> None:
+def require_all(config: Any, rules: dict[str, tuple[float, float]]) -> None:
+    """Refuse fields that are neither None nor a number within (least, largest), by ConfigError."""
     for name, (low, high) in rules.items():
         value = getattr(config, name)
         expected = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
-        _require(value is None or low <= value <= high, name, value, expected)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        _require(value is None or is_number and low <= value <= high, name, value, expected)
 
 
 @dataclass
@@ -74,7 +83,7 @@ class ModelConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting("float32", "dtype of the weights")
     attn_implementation: str | None = setting(None, "attention kernel, as in from_pretrained")
     trust_remote_code: bool = setting(False, "run code that a hub model brings along")
-    enable_thinking: bool = setting(False, "let chat templates that know thinking open a thinking block")
+    enable_thinking: bool = trial_setting(False, "let chat templates that know thinking open a thinking block")
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass")
     use_peft: bool = setting(False, "train LoRA adapters instead of all weights")
     lora_r: int = setting(16, "rank of the adapters")
@@ -85,7 +94,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        _require_all(self, {"lora_r": (1, math.inf), "lora_alpha": (1, math.inf), "lora_dropout": (0, 0.99)})
+        require_all(self, {"lora_r": (1, math.inf), "lora_alpha": (1, math.inf), "lora_dropout": (0, 0.99)})
+
+
+SAMPLING_BOUNDS = {
+    "temperature": (0, 100), "top_p": (1e-6, 1), "top_k": (0, math.inf), "min_p": (0, 1),
+    "repetition_penalty": (1e-6, 100),
+}  # fmt: skip
+"""Field of a sampling distribution -> (least, largest)."""
 
 
 @dataclass
@@ -97,71 +113,51 @@ class SamplingConfig:
     top_k: int = setting(0, "largest number of candidate tokens in training; 0 = off")
     min_p: float = setting(0.0, "smallest relative probability in training; 0 = off")
     repetition_penalty: float = setting(1.0, "must be 1: training has no repetition penalty")
-    max_new_tokens_per_turn: int = setting(1024, "response tokens of ONE turn (not of an episode or trial)")
-    max_prompt_tokens: int = setting(2048, "prompt tokens of ONE turn; longer prompts lose history, oldest first")
+    max_new_tokens_per_turn: int = trial_setting(1024, "response tokens of ONE turn (not of an episode or trial)")
+    max_prompt_tokens: int = trial_setting(2048, "prompt tokens of ONE turn; longer prompts lose history, oldest first")
     max_tokens_per_generate_batch: int = setting(262_144, "padded prompt + response tokens sampled at once")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        _require_all(
-            self,
-            {
-                "temperature": (0, 100),
-                "top_p": (1e-6, 1),
-                "top_k": (0, math.inf),
-                "min_p": (0, 1),
-                "repetition_penalty": (1e-6, 100),
-                "max_new_tokens_per_turn": (1, math.inf),
-                "max_prompt_tokens": (1, math.inf),
-                "max_tokens_per_generate_batch": (1, math.inf),
-            },
-        )
+        counts = ("max_new_tokens_per_turn", "max_prompt_tokens", "max_tokens_per_generate_batch")
+        require_all(self, SAMPLING_BOUNDS | dict.fromkeys(counts, (1, math.inf)))
 
 
 @dataclass
 class EvalSamplingConfig:
     """How evaluation responses are drawn; independent of training's settings."""
 
-    eval_temperature: float = setting(0.7, "sampling temperature in evaluation; 0 = greedy")
-    eval_top_p: float = setting(0.8, "nucleus mass in evaluation; 1 = off")
-    eval_top_k: int = setting(20, "largest number of candidate tokens in evaluation; 0 = off")
-    eval_min_p: float = setting(0.0, "smallest relative probability in evaluation; 0 = off")
-    eval_repetition_penalty: float = setting(1.0, "repetition penalty in evaluation; 1 = off")
+    eval_temperature: float = trial_setting(0.7, "sampling temperature in evaluation; 0 = greedy")
+    eval_top_p: float = trial_setting(0.8, "nucleus mass in evaluation; 1 = off")
+    eval_top_k: int = trial_setting(20, "largest number of candidate tokens in evaluation; 0 = off")
+    eval_min_p: float = trial_setting(0.0, "smallest relative probability in evaluation; 0 = off")
+    eval_repetition_penalty: float = trial_setting(1.0, "repetition penalty in evaluation; 1 = off")
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        _require_all(
-            self,
-            {
-                "eval_temperature": (0, 100),
-                "eval_top_p": (1e-6, 1),
-                "eval_top_k": (0, math.inf),
-                "eval_min_p": (0, 1),
-                "eval_repetition_penalty": (1e-6, 100),
-            },
-        )
+        require_all(self, {f"eval_{name}": bounds for name, bounds in SAMPLING_BOUNDS.items()})
 
 
 @dataclass
 class TrialConfig:
     """What a trial is."""
 
-    env: str = setting(
+    env: str = trial_setting(
         "minesweeper", "name, address `package.module:Class`, or `gymnasium:<id>`, `textarena:<id>`, `openspiel:<name>`"
     )
-    env_kwargs: dict[str, Any] = setting(dict, "keywords of the environment, as YAML or JSON")
-    num_episodes: int = setting(3, "episodes of a trial, N; 1 is plain RL")
-    max_turns: int = setting(7, "LLM calls of ONE episode")
+    env_kwargs: dict[str, Any] = trial_setting(dict, "keywords of the environment, as YAML or JSON")
+    num_episodes: int = trial_setting(3, "episodes of a trial, N; 1 is plain RL")
+    max_turns: int = trial_setting(7, "LLM calls of ONE episode")
     group_size: int = setting(8, "trials of one task, G", "num_generations")
     tasks_per_step: int = setting(16, "tasks of one training step, over all processes")
-    memory: Literal["reflection", "trajectory", "both", "none"] = setting("reflection", "inter-episode memory")
-    stop_on_success: bool = setting(True, "end a trial at its first success")
-    wording: Literal["paper", "compact"] = setting("paper", "the environment's texts")
-    invalid_action_penalty: float = setting(0.5, "cost of a response without a usable action")
-    penalty_scope: Literal["return", "row"] = setting("return", "penalties enter returns, or only their own row")
-    length_penalty: float = setting(0.0, "cost of a response at the token limit, growing from half of it (MAGE)")
-    max_remark_chars: int = setting(2000, "characters of a remark that are kept")
-    env_timeout_s: float | None = setting(60.0, "seconds one environment call may take; empty = no limit")
+    memory: Literal["reflection", "trajectory", "both", "none"] = trial_setting("reflection", "inter-episode memory")
+    stop_on_success: bool = trial_setting(True, "end a trial at its first success")
+    wording: Literal["paper", "compact"] = trial_setting("paper", "the environment's texts")
+    invalid_action_penalty: float = trial_setting(0.5, "cost of a response without a usable action")
+    penalty_scope: Literal["return", "row"] = trial_setting("return", "penalties enter returns, or only their own row")
+    length_penalty: float = trial_setting(0.0, "cost of a response at the token limit, growing from half of it (MAGE)")
+    max_remark_chars: int = trial_setting(2000, "characters of a remark that are kept")
+    env_timeout_s: float | None = trial_setting(60.0, "seconds one environment call may take; empty = no limit")
     env_workers: int = setting(0, "processes for environments, per training process; 0 = in the process itself")
     tasks: str | None = setting(None, "JSONL file or hub dataset of task seeds (column `seed`, optional `split`)")
 
@@ -171,7 +167,7 @@ class TrialConfig:
         costs = dict.fromkeys(
             ("invalid_action_penalty", "length_penalty", "max_remark_chars", "env_workers"), (0, math.inf)
         )
-        _require_all(self, at_least_one | costs | {"env_timeout_s": (1e-3, math.inf)})
+        require_all(self, at_least_one | costs | {"env_timeout_s": (1e-3, math.inf)})
 
 
 @dataclass
@@ -200,7 +196,7 @@ class CreditConfig:
     def __post_init__(self) -> None:
         """Check the numbers and names."""
         unit = dict.fromkeys(("gamma_step", "gamma_traj", "gae_lambda"), (0, 1))
-        _require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
+        require_all(self, unit | {"step_weight": (0, math.inf), "advantage_clip": (1e-9, math.inf)})
         # What is shipped goes by one name, so that whatever tells of a run knows it.
         self.advantages = ESTIMATOR.short_name(self.advantages)
         self.return_mode = RETURN_MODE.short_name(self.return_mode)
@@ -226,7 +222,7 @@ class PopulationConfig:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        _require_all(self, {"snapshot_every": (0, math.inf), "snapshot_limit": (1, math.inf)})
+        require_all(self, {"snapshot_every": (0, math.inf), "snapshot_limit": (1, math.inf)})
 
     @property
     def is_on(self) -> bool:
@@ -273,7 +269,7 @@ class UpdateConfig:
         rates = {"max_grad_norm": (1e-9, math.inf), "value_clip": (0, math.inf)}
         # Beyond, a step is no float32 number, and torch ends with an error of its own.
         rates |= dict.fromkeys(("learning_rate", "critic_learning_rate"), (0, 1e30))
-        _require_all(self, counts | dict.fromkeys(amounts, (0, math.inf)) | betas | rates)
+        require_all(self, counts | dict.fromkeys(amounts, (0, math.inf)) | betas | rates)
 
 
 TARGETS = ("tensorboard", "none")
@@ -319,7 +315,7 @@ class RunConfig:
         names = ("max_steps", "save_steps", "eval_steps", "eval_validation_tasks", "eval_samples", "seed")
         rules = dict.fromkeys((*names, "save_trajectories_steps"), (0, math.inf))
         ones = dict.fromkeys(("logging_steps", "save_total_limit", "eval_tasks", "collective_timeout_s"), (1, math.inf))
-        _require_all(self, rules | ones)
+        require_all(self, rules | ones)
         check_targets(self.report_to)
 
 

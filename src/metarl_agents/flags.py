@@ -65,6 +65,11 @@ def settings() -> dict[str, tuple[type, Any]]:
     return found
 
 
+def settings_of(part: str) -> tuple[str, ...]:
+    """Return the names of all settings that are declared `part_of` this list, in the order of their declaration."""
+    return tuple(name for name, (_, item) in settings().items() if part in item.metadata["part_of"])
+
+
 def build_parser(
     description: str, only: Collection[str] | None = None, hidden: Collection[str] = ()
 ) -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, TextIO
 
 from metarl_agents.cli import (
+    TRIAL_SETTINGS,
     build_parser,
     discard_output,
     model_settings,
@@ -35,23 +36,9 @@ from metarl_agents.envs.games.seating import Seating
 from metarl_agents.errors import ConfigError
 from metarl_agents.types import Episode, StepResult
 
-SETTINGS = (
-    "env_kwargs",
-    "num_episodes",
-    "max_turns",
-    "memory",
-    "wording",
-    "max_new_tokens_per_turn",
-    "max_prompt_tokens",
-    "eval_top_p",
-    "eval_top_k",
-    "dtype",
-    "gguf_file",
-    "trust_remote_code",
-    "enable_thinking",
-)
+SETTINGS = {*TRIAL_SETTINGS, "dtype", "gguf_file", "trust_remote_code"} - {"env", "eval_temperature"}
+"""Settings with a flag; the environment is named by position, and `--temperature` is evaluation's."""
 TEACHING = "Teaching the tiny model this environment first; that takes a few minutes ...\n"
-PENALTIES = ("invalid_action_penalty", "penalty_scope", "length_penalty")
 HUMAN, OWN = "human", "own"
 
 
@@ -99,7 +86,7 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
     make_env = environment_factory(config.trial)
     env = make_env()
     # torch is imported from here on, after everything that can be checked without it.
-    from metarl_agents.agent import Agent, run_trial
+    from metarl_agents.agent import OF_ONE_TRIAL, Agent, run_trial
     from metarl_agents.policy.loading import needs_warm_start
     from metarl_agents.policy.sampling import Sampling
     from metarl_agents.rollout.tasks import evaluation_seeds
@@ -125,14 +112,9 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
         agent,
         table or env,
         evaluation_seeds("test", 1)[0] + task,
-        num_episodes=trial.num_episodes,
-        max_turns=trial.max_turns,
-        memory=trial.memory,
-        stop_on_success=trial.stop_on_success,
         on_turn=_shows(screen, delay) if table is None else None,
-        **{name: getattr(trial, name) for name in PENALTIES},
         # A person may think as long as they like.
-        **({"env_timeout_s": None} if is_human else {}),
+        **{name: getattr(trial, name) for name in OF_ONE_TRIAL} | ({"env_timeout_s": None} if is_human else {}),
     )
     if table is not None:
         table.leave()

@@ -96,6 +96,13 @@ class Turn:
     """True where history was dropped so that the prompt fits."""
 
 
+class LastSeen(str):
+    """The observation in which the last action was chosen, where what followed that action is not known (yet).
+
+    Play by hand leaves it as an episode's `final_observation` until the next observation is given.
+    """
+
+
 @dataclass
 class Episode:
     """One attempt at the task, from its initial state."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from metarl_agents.cli import TRIAL_SETTINGS
+from metarl_agents.config import Config
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.agents import AGENTS, agent_label
 from metarl_agents.evaluation.results import EvaluationResult
@@ -84,6 +85,25 @@ def test_a_runs_trial_settings_are_defaults_and_flags_win(recipe, tmp_path):
     assert (config.trial.env_kwargs, config.trial.max_turns) == ({"size": 5, "mines": 2}, 4)
     assert (config.sampling.max_prompt_tokens, config.run.eval_samples) == (99, 8)
     assert chosen(recipe, "--model_name_or_path", tmp_path, "--agent", "reflexion").trial.memory == "reflection"
+
+
+SHAPED = {"max_remark_chars": 40, "penalty_scope": "row", "length_penalty": 0.25, "invalid_action_penalty": 0.125}
+SHAPED |= {"eval_temperature": 0.3, "eval_top_p": 0.9, "eval_top_k": 5, "eval_min_p": 0.01, "enable_thinking": True}
+SHAPED |= {"eval_repetition_penalty": 1.1, "env_timeout_s": 7.0, "stop_on_success": False, "memory": "both"}
+
+
+def test_a_run_brings_every_setting_that_shapes_its_trials(recipe, tmp_path):
+    values = Config().flat() | {"env": "two_doors"} | SHAPED
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
+    flat = chosen(recipe, "--model_name_or_path", tmp_path).flat()
+    assert {name: flat[name] for name in SHAPED} == SHAPED
+    assert {name for name, value in values.items() if value != flat[name]} == {"model_name_or_path"}
+    flags = ["--max_remark_chars", 50, "--eval_temperature", 0.7]
+    won = chosen(recipe, "--model_name_or_path", tmp_path, *flags).flat()
+    assert (won["max_remark_chars"], won["eval_temperature"], won["eval_top_k"]) == (50, 0.7, 5)
+    old = {name: values[name] for name in ("env", "model_name_or_path", "max_turns")}  # of a version without the rest
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(old))
+    assert chosen(recipe, "--model_name_or_path", tmp_path).flat()["max_remark_chars"] == 2000
 
 
 PRESETS = sorted((RECIPE.parent / "configs").glob("*/tiny.yaml"))

@@ -7,10 +7,12 @@ policy never leaves one unset.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metarl_agents.config import Config
+from metarl_agents.config import SAMPLING_BOUNDS, Config, require_all
 from metarl_agents.errors import ConfigError
+from metarl_agents.expect import expect, expect_count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +71,18 @@ class Sampling:
     repetition_penalty: float = 1.0
     max_new_tokens: int = 1024
     max_batch_tokens: int = 262_144
+
+    def __post_init__(self) -> None:
+        """Check the numbers, by the bounds of the settings.
+
+        Raises:
+            ConfigError: one is out of range.
+        """
+        for name in ("top_k", "max_new_tokens", "max_batch_tokens"):
+            expect_count(name, getattr(self, name), least=int(name != "top_k"))
+        for name in SAMPLING_BOUNDS:
+            expect(name, getattr(self, name), Real, "a number")
+        require_all(self, SAMPLING_BOUNDS)
 
     @classmethod
     def for_training(cls, config: Config) -> Sampling:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from metarl_agents.envs.wording import Wording
-from metarl_agents.types import Episode, MemoryMode, Outcome
+from metarl_agents.types import Episode, LastSeen, MemoryMode, Outcome
+
+NOT_SEEN = "(not seen)"
+"""Stands for the observation after the last action, where nobody gave it."""
 
 
 def outcome_text(episode: Episode, wording: Wording) -> str:
@@ -19,9 +22,9 @@ def outcome_text(episode: Episode, wording: Wording) -> str:
 
 
 def observations_after(episode: Episode) -> list[str]:
-    """Return what each play turn led to: the observation of the turn after it, and the final one."""
-    seen = [turn.observation for turn in episode.turns] + [episode.final_observation]
-    return seen[1:]
+    """Return what each play turn led to: the observation of the turn after it, and the final one if that is known."""
+    last = NOT_SEEN if isinstance(episode.final_observation, LastSeen) else episode.final_observation
+    return [*(turn.observation for turn in episode.turns[1:]), *([last] if episode.turns else [])]
 
 
 def memory_text(episodes: Sequence[Episode], mode: MemoryMode, wording: Wording) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from metarl_agents.envs.wording import Wording
 from metarl_agents.prompting.memory import memory_text, observations_after, outcome_text
-from metarl_agents.types import Episode, MemoryMode
+from metarl_agents.types import Episode, LastSeen, MemoryMode
 
 Messages = list[dict[str, str]]
 
@@ -40,12 +40,13 @@ def play_messages(
     wording = page.wording
     history = _history(current, wording, wording.history_turns, wording.full_observations, drop)
     heading = wording.history_heading if history else ""
+    initial = wording.initial.format(observation=current.initial_observation) if wording.initial else ""
     parts = [
         page.rules,
-        wording.initial.format(observation=current.initial_observation) if wording.initial else "",
+        initial,
         memory_text(past, page.memory, wording),
         wording.entry_separator.join(piece for piece in (heading, history) if piece),
-        _newest(current, wording, bool(history) and wording.full_observations > 0),
+        _newest(current, wording, initial, history, wording.full_observations),
         wording.admissible.format(actions="\n".join(admissible)) if admissible and wording.admissible else "",
         wording.play_request,
     ]
@@ -57,11 +58,12 @@ def reflect_messages(page: Page, episode: Episode, drop: int = 0) -> Messages:
     wording = page.wording
     history = _history(episode, wording, wording.reflect_history_turns, wording.reflect_full_observations, drop)
     heading = wording.reflect_heading if history else ""
+    initial = wording.initial.format(observation=episode.initial_observation) if wording.initial else ""
     parts = [
         page.rules,
-        wording.initial.format(observation=episode.initial_observation) if wording.initial else "",
+        initial,
         wording.entry_separator.join(piece for piece in (heading, history) if piece),
-        _newest(episode, wording, bool(history) and wording.reflect_full_observations > 0),
+        _newest(episode, wording, initial, history, wording.reflect_full_observations),
         wording.reflect_note.format(outcome=outcome_text(episode, wording)),
         wording.reflect_request,
     ]
@@ -87,13 +89,16 @@ def _history(episode: Episode, wording: Wording, window: int, full: int, drop: i
     return wording.entry_separator.join(entries)
 
 
-def _newest(episode: Episode, wording: Wording, history_is_full: bool) -> str:
+def _newest(episode: Episode, wording: Wording, initial: str, history: str, full: int) -> str:
     """Return the newest observation, unless the initial one or the history's last entry already shows it in full."""
-    if history_is_full and "{observation}" in wording.history_entry:
-        return ""
-    if not episode.turns and wording.initial:
-        return ""
-    return wording.current.format(observation=episode.final_observation)
+    newest = episode.final_observation
+    if isinstance(newest, LastSeen):  # the history's last entry shows what followed, which this is not
+        is_shown = newest in initial or newest in history
+    elif episode.turns:
+        is_shown = bool(history) and full > 0 and "{observation}" in wording.history_entry
+    else:
+        is_shown = "{observation}" in wording.initial and newest == episode.initial_observation
+    return "" if is_shown else wording.current.format(observation=newest)
 
 
 def _user(parts: Sequence[str], wording: Wording) -> Messages:
