@@ -1,5 +1,6 @@
 """A gallery of environments that break one promise each, and the sentence that each one gets."""
 
+import functools
 import itertools
 import random
 import re
@@ -125,6 +126,113 @@ class Shared(Guess):
     def step(self, action):
         observation, *rest = super().step(action)
         return (f"{observation} in task {Shared.current}", *rest)
+
+
+class SharedBoard(Guess):
+    """Keeps its board in a list of the class, which each object empties when it begins."""
+
+    board = []
+
+    def reset(self, *, seed):
+        self.board.clear()
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.board.append(action)
+        observation, *rest = super().step(action)
+        return (f"{observation} after {' '.join(self.board)}", *rest)
+
+
+module_generator = random.Random()
+
+
+class ModuleGenerator(Guess):
+    """Draws from one generator, which `reset` seeds: alone, all is as it should be."""
+
+    def reset(self, *, seed):
+        module_generator.seed(seed)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return (f"{observation} {module_generator.random()}", *rest)
+
+
+@functools.cache
+def cached_level(seed):
+    return {"visits": 0}
+
+
+class CachedLevel(Guess):
+    """Two objects that play the same task hold the same level; other tasks do not matter."""
+
+    def reset(self, *, seed):
+        self.level = cached_level(seed)
+        self.level["visits"] = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.level["visits"] += 1
+        observation, *rest = super().step(action)
+        return (f"{observation} {self.level['visits']}", *rest)
+
+
+class SharedDefault(Guess):
+    def __init__(self, seen=[]):  # noqa: B006
+        self.seen = seen
+
+    def reset(self, *, seed):
+        self.seen.clear()
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.seen.append(action)
+        observation, *rest = super().step(action)
+        return (f"{observation} {len(self.seen)}", *rest)
+
+
+class SharedRestart(Guess):
+    """Only `restart` reads what the class holds."""
+
+    def reset(self, *, seed):
+        SharedRestart.newest = seed
+        return super().reset(seed=seed)
+
+    def restart(self):
+        return super().reset(seed=SharedRestart.newest)
+
+
+class BleedingRestart(Guess):
+    """Only `restart` writes what the class holds."""
+
+    again = 0
+
+    def reset(self, *, seed):
+        type(self).again = 0
+        return super().reset(seed=seed)
+
+    def restart(self):
+        answer = super().reset(seed=self.seed)
+        type(self).again = self.seed + 1
+        self.mine = type(self).again
+        return answer
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        is_mine = type(self).again in (0, getattr(self, "mine", 0))
+        return (observation if is_mine else "a stranger", *rest)
+
+
+class Counting(Guess):
+    """Sound: what it keeps on the class has no effect."""
+
+    played = 0
+    levels = {}
+
+    def reset(self, *, seed):
+        type(self).played += 1
+        self.levels[seed] = seed
+        return super().reset(seed=seed)
 
 
 class OtherRestart(Guess):
@@ -316,7 +424,26 @@ def test_a_builder_that_hands_out_one_object_is_refused():
         check_environment(lambda: only)
 
 
-@pytest.mark.parametrize("make_env", [Guess, Unlisted])
+@pytest.mark.parametrize(
+    ("make_env", "shared"),
+    [
+        (Shared, "Shared.current"),
+        (SharedBoard, "SharedBoard.board"),
+        (ModuleGenerator, "test_checks.module_generator"),
+        (CachedLevel, "self.level"),
+        (SharedDefault, "a default argument of SharedDefault.__init__"),
+        (SharedRestart, "SharedRestart.newest"),
+        (BleedingRestart, "BleedingRestart.again"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [(0, 1, 2), (5,)])
+def test_what_two_objects_share_is_found_and_named(make_env, shared, seeds):
+    with pytest.raises(EnvironmentContractError, match="while another object played (another|the same) task") as caught:
+        check_environment(make_env, seeds=seeds)
+    assert f"Both objects share `{shared}`" in str(caught.value) or f", `{shared}`" in str(caught.value)
+
+
+@pytest.mark.parametrize("make_env", [Guess, Unlisted, Counting])
 def test_sound_environments_pass(make_env):
     report = check_environment(make_env, seeds=(3, 4))
     assert report.environment == make_env.__name__ and report.seeds == (3, 4)

@@ -1,7 +1,7 @@
 """The contract of `Environment` as a check you can run: `check_environment(MyEnv)`.
 
 It plays every seed once, then plays the same actions again under changed circumstances (a second object, `restart`,
-other states of the global random generators, a neighbour in the same process) and compares. The rollout relies on
+other states of the global random generators, another object that plays in between) and compares. The rollout relies on
 nothing that is not checked here. Read first: `check_environment`, from top to bottom.
 """
 
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from metarl_agents.envs.probing import Record, begin, checked_step, play, shown
+from metarl_agents.envs.neighbours import check_neighbours
+from metarl_agents.envs.probing import Record, begin, checked_step, play, shown, visible
 from metarl_agents.envs.splits import SPLITS
 from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import EnvironmentContractError
-from metarl_agents.types import StepResult
 
 _METHODS = ("describe", "reset", "restart", "parse_action", "step")
 
@@ -129,6 +129,7 @@ def _check(build: Callable[[], Any], seeds: Sequence[int], max_turns: int) -> tu
         records.append(play(env, seed, max_turns, by_player=True))
         _check_end(env, records[-1])
         _check_replays(env, build, records[-1])
+    check_neighbours(build, records, max_turns)
     _check_descriptions(build(), records)
     if len(records) > 1 and _all_alike(env, records):
         warnings.append(f"The seeds {', '.join(map(str, seeds))} all give the same task.")
@@ -246,11 +247,6 @@ def _check_replays(env: Any, build: Callable[[], Any], record: Record) -> None:
     _replay(env, record, f"{name}.restart(), called a second time,", back, restart=True, turns=1)
     _replay(env, record, f"{name}.restart(), in the middle of an episode,", back, restart=True)
 
-    crowd = "Keep the state of a task on the object (`self`), not on the class or in the module."
-    beside = f"{name}.reset(seed={seed}), while another object played another task,"
-    neighbour = build()
-    _replay(build(), record, beside, crowd, between=lambda: begin(neighbour, seed=seed + 1))
-
     pure = "`parse_action` must be pure: it may not touch the game."
     parsing = f"{name}.reset(seed={seed}), with answers being parsed in between,"
     _replay(env, record, parsing, pure, between=lambda: [env.parse_action(text) for text in _FUZZ])
@@ -277,7 +273,7 @@ def _replay(
         between()
     played = zip(record.actions[:turns], record.results[:turns], strict=True)
     for turn, (action, expected) in enumerate(played, start=1):
-        if _visible(checked_step(env, action)) != _visible(expected):
+        if visible(checked_step(env, action)) != visible(expected):
             raise EnvironmentContractError(
                 f"{what} led to two different answers to the same actions (turn {turn}, action {shown(action)}).\n"
                 f"A group compares trials of one task, so the same actions must have the same effect. {advice}"
@@ -314,14 +310,9 @@ def _all_alike(env: Any, records: list[Record]) -> bool:
         if begin(env, seed=record.seed)[0] != model.first:
             return False
         for action, expected in zip(model.actions, model.results, strict=True):
-            if _visible(checked_step(env, action)) != _visible(expected):
+            if visible(checked_step(env, action)) != visible(expected):
                 return False
     return True
-
-
-def _visible(result: StepResult) -> tuple[Any, ...]:
-    info = result.info
-    return (*result[:4], *(info.get(key) for key in ("success", "admissible_actions", "invalid", "draw")))
 
 
 def _seed_global_generators(seed: int) -> None:

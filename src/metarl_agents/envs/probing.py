@@ -155,6 +155,12 @@ def _choose(env: Any, listed: list[str], player: Any, observation: str, rng: ran
     )
 
 
+def visible(result: StepResult) -> tuple[Any, ...]:
+    """Return what of a step's answer must repeat itself."""
+    info = result.info
+    return (*result[:4], *(info.get(key) for key in ("success", "admissible_actions", "invalid", "draw")))
+
+
 def is_bool(value: Any) -> bool:
     """Return whether a value is True or False, numpy's included."""
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
