@@ -117,7 +117,7 @@ def _reasons(run: Run, counts: dict[str, int]) -> str:
         NON_FINITE: "lower `--learning_rate`",
     }
     causes = sorted(counts, key=counts.__getitem__, reverse=True)
-    listed = ", ".join(f"{facts[cause]} ({counts[cause]} steps)" for cause in causes)
+    listed = ", ".join(f"{facts[cause]} ({counts[cause]} step{'s' * (counts[cause] > 1)})" for cause in causes)
     return f"Reason: {listed}; {advice[causes[0]]}."
 
 
