@@ -222,6 +222,7 @@ def sit_down(model, monkeypatch, capsys):
     def sit(typed, says, *flags):
         answer = Response((1,), f"<action>{says}</action>")
         monkeypatch.setattr(Policy, "generate", lambda self, prompts, *_, **__: [answer for _ in prompts])
+        monkeypatch.setattr("metarl_agents.policy.loading.check_model", lambda policy: None)  # it would see the script
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         status = play.main([*flags, "--model", str(model), "--wording", "compact"])
         before, _, record = capsys.readouterr().out.partition("What the model read and wrote:")
