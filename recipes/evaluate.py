@@ -81,7 +81,8 @@ def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     from metarl_agents.policy.loading import TINY, needs_warm_start
     from metarl_agents.policy.processes import check_whole_weights, start_processes
     from metarl_agents.rollout.tasks import load_task_list
-    from metarl_agents.training.setup import build_policy, fit_context
+    from metarl_agents.training.setup import fit_context
+    from metarl_agents.training.start import build_policy
 
     check_whole_weights()
     make_env = environment_factory(config.trial)

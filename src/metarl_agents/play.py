@@ -91,7 +91,8 @@ def _play(config: Config, task: int, delay: float | None, opponent: str | None) 
     from metarl_agents.policy.sampling import Sampling
     from metarl_agents.rollout.tasks import evaluation_seeds
     from metarl_agents.tracking.screen import Screen
-    from metarl_agents.training.setup import build_policy, fit_context
+    from metarl_agents.training.setup import fit_context
+    from metarl_agents.training.start import build_policy
 
     if needs_warm_start(config.model, tiny_model_name(env)):
         sys.stderr.write(TEACHING)

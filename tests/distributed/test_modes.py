@@ -42,7 +42,7 @@ def test_two_processes_do_what_one_does(mode, single, tmp_path):
 
 def close(folder, other, name, tolerance):
     one, two = (load_file(place / f"{name}.safetensors") for place in (folder, other))
-    assert one.keys() == two.keys() and len(one) > 10
+    assert one.keys() == two.keys() and one
     worst = max((one[key].float() - two[key].float()).abs().max().item() for key in one)
     assert worst <= tolerance, f"{name} differs by {worst}"
 

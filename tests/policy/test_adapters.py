@@ -9,11 +9,11 @@ from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.adapters import (
     add_adapters,
     load_saved_weights,
-    merge_adapters,
     read_saved_weights,
 )
 from metarl_agents.policy.loading import load_policy
 from metarl_agents.policy.lora_targets import check_lora_targets
+from metarl_agents.policy.merging import merge_adapters
 
 
 def lora(**settings):

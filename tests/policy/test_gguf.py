@@ -12,9 +12,10 @@ from small_chat_models import FAMILIES, small_tokenizer, write_gguf
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
-from metarl_agents.policy.adapters import add_adapters, merge_adapters
+from metarl_agents.policy.adapters import add_adapters
 from metarl_agents.policy.gguf import SMOLLM2, gguf_name, locate_gguf
 from metarl_agents.policy.loading import check_model_name, load_policy
+from metarl_agents.policy.merging import merge_adapters
 from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer

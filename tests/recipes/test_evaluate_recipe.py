@@ -138,7 +138,7 @@ def test_it_says_so_where_the_tiny_model_has_to_be_taught_first(run, monkeypatch
     def taught(config, make_env):
         raise ConfigError("stopped here")
 
-    monkeypatch.setattr("metarl_agents.training.setup.build_policy", taught)
+    monkeypatch.setattr("metarl_agents.training.start.build_policy", taught)
     with pytest.raises(ConfigError, match="stopped here"):
         run(*QUICK)
     assert capsys.readouterr().err.startswith("Teaching the tiny model")

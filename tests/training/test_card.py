@@ -221,7 +221,7 @@ def test_an_environment_that_hangs_does_not_hold_up_the_card(tmp_path):
 
 
 def test_the_environment_that_is_asked_for_its_tiny_model_is_closed():
-    from metarl_agents.training.setup import build_policy
+    from metarl_agents.training.start import build_policy
 
     policy = build_policy(config(model_name_or_path="tiny"), Brittle)
     assert policy is not None and Brittle.open == 0

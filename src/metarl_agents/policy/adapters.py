@@ -1,17 +1,13 @@
-"""LoRA through peft, and the frozen reference. peft is imported only when used."""
+"""LoRA through peft, which is imported only when used."""
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import CheckpointError, ConfigError
@@ -19,8 +15,6 @@ from metarl_agents.policy.lora_targets import lora_config
 from metarl_agents.policy.mode import be_deterministic
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.quiet import quiet_progress
-from metarl_agents.policy.scoring import TokenScorer
-from metarl_agents.policy.sharding import Sharding
 
 
 def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
@@ -58,8 +52,7 @@ def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:
             from peft import load_peft_weights
 
             saved = load_peft_weights(str(folder), device="cpu")
-            # Files leave out the adapter's name, of which there is one: `default`.
-            names = {name.replace(".default", ""): name for name, p in model.named_parameters() if p.requires_grad}
+            names = _saved_names(model)
         else:
             saved = dict(type(model).from_pretrained(folder, dtype=model.dtype).named_parameters())
             names = {name: name for name, _ in model.named_parameters()}
@@ -70,6 +63,17 @@ def read_saved_weights(model: Any, folder: str | Path) -> dict[str, Tensor]:
         odd = sorted(set(saved) ^ set(names))[0]
         raise CheckpointError(f"the weights in {folder} do not fit this policy: {odd} is in one of them only.")
     return {names[name]: tensor for name, tensor in saved.items()}
+
+
+def _saved_names(model: Any) -> dict[str, str]:
+    """Return {name in a file of adapters: name of the parameter} of what is trained."""
+    from peft import get_peft_model_state_dict
+
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    # peft names whatever it is given, so numbers stand in for weights.
+    marks = {name: torch.tensor([number]) for number, name in enumerate(trained)}
+    written = get_peft_model_state_dict(model, state_dict=marks, save_embedding_layers=False)
+    return {name: trained[int(mark)] for name, mark in written.items()}
 
 
 def load_saved_weights(policy: Policy, folder: str | Path) -> None:
@@ -83,15 +87,6 @@ def load_saved_weights(policy: Policy, folder: str | Path) -> None:
         for name, parameter in policy.model.named_parameters():
             if name in saved:
                 parameter.copy_(saved[name])
-
-
-def merge_adapters(folder: Path, config: ModelConfig, target: Path) -> None:
-    """Write the base model with the adapters of `folder` worked into its weights to `target`, tokenizer included."""
-    from metarl_agents.policy.loading import load_policy
-
-    policy = load_policy(replace(config, model_name_or_path=str(folder)))
-    policy.model = policy.model.merge_and_unload()
-    policy.save(target)
 
 
 def save_nameless_base(policy: Policy, folder: Path) -> None:
@@ -121,32 +116,12 @@ def is_nameless(policy: Policy) -> bool:
     return any(not config.base_model_name_or_path for config in configs.values())
 
 
+def holds_adapters(name: str | Path) -> bool:
+    """Whether `name` is a folder of saved adapters."""
+    return (Path(name).expanduser() / "adapter_config.json").is_file()
+
+
 def has_nameless_base(folder: str | Path) -> bool:
     """Whether `folder` holds adapters of a model that was never saved under a name, so that it must be made again."""
     file = Path(folder) / "adapter_config.json"
     return file.is_file() and not json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
-
-
-class Reference:
-    """The frozen policy that KL is measured against: a copy, or the base with its adapters switched off."""
-
-    def __init__(self, policy: Policy) -> None:
-        """Remember the policy as it is now."""
-        self._adapted = policy.model if hasattr(policy.model, "peft_config") else None
-        self._scorer: nn.Module | None = None
-        if self._adapted is None:
-            self._scorer = TokenScorer(copy.deepcopy(policy.model).requires_grad_(False))
-
-    @contextmanager
-    def scorer(self, current: nn.Module) -> Iterator[nn.Module]:
-        """Yield a module that scores rows with the reference's weights; `current` is the policy's scorer."""
-        if self._adapted is None:
-            yield self._scorer
-        else:
-            with self._adapted.disable_adapter():
-                yield current
-
-    def lay_out(self, sharding: Sharding) -> None:
-        """Put the copy, where there is one, on the processes as the policy is."""
-        if self._scorer is not None:
-            self._scorer = sharding.prepare_reference(self._scorer)

@@ -140,6 +140,27 @@ class Sharding:
         """Whether all trained weights that this process keeps are finite numbers."""
         return all(bool(weight.isfinite().all()) for weight in self._kept())
 
+    @contextmanager
+    def holding(self, module: nn.Module, values: dict[str, Tensor]) -> Iterator[None]:
+        """Let the parameters that `values` names have these values inside the block, for passes without gradients.
+
+        Every process must call it, with the same values. The optimizer's own copies are not touched.
+        """
+        self._rest()
+        named = [(name, parameter) for name, parameter in module.named_parameters() if name in values]
+        parameters = [parameter for _, parameter in named]
+        with torch.no_grad(), self.whole(parameters, write=True) as tensors:
+            own = [tensor.clone() for tensor in tensors]
+            for (name, _), tensor in zip(named, tensors, strict=True):
+                tensor.copy_(values[name])
+        try:
+            yield
+        finally:
+            self._rest()
+            with torch.no_grad(), self.whole(parameters, write=True) as tensors:
+                for tensor, value in zip(tensors, own, strict=True):
+                    tensor.copy_(value)
+
     def optimizer_state(self) -> dict[str, Any]:
         """Return what this process must keep to resume: tensors and plain values."""
         return self.optimizer.state_dict()

@@ -25,6 +25,7 @@ from metarl_agents.tracking.markdown import escape
 from metarl_agents.tracking.model_card import CARD_FILE, CardFacts, render_card, write_card
 from metarl_agents.training.population import AGENT
 from metarl_agents.training.snapshots import read_ratings
+from metarl_agents.training.start import BASE_FOLDER
 
 if TYPE_CHECKING:
     from metarl_agents.training.setup import Run
@@ -193,8 +194,6 @@ def _tiny_name(run: Run, loaded: str) -> str | None:
 
 def _kind_of_tiny(run: Run, loaded: str, tiny_name: str | None) -> Literal["made", "shipped", "given"]:
     """Tell what stands behind the name `tiny`, which is also the setting's default where `train` was given a policy."""
-    from metarl_agents.training.setup import BASE_FOLDER  # which imports the room's saving, which imports this
-
     if not loaded or Path(loaded).absolute() == (run.output_dir / BASE_FOLDER).absolute():
         return "made"
     shipped = shipped_folder(tiny_name) if tiny_name else None

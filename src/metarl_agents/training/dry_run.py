@@ -21,7 +21,8 @@ from metarl_agents.thoughts import final_text
 from metarl_agents.training.credit import check_functions
 from metarl_agents.training.ending import advice_on_length
 from metarl_agents.training.populating import check_population, meet_listed
-from metarl_agents.training.setup import build_policy, fit_context
+from metarl_agents.training.setup import fit_context
+from metarl_agents.training.start import build_policy
 from metarl_agents.training.warm_start import untaught_tiny_policy
 from metarl_agents.types import Response
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from metarl_agents._version import __version__
 from metarl_agents.config import Config
 from metarl_agents.errors import CheckpointError, ConfigError
-from metarl_agents.policy.adapters import merge_adapters, read_saved_weights
+from metarl_agents.policy.adapters import read_saved_weights
+from metarl_agents.policy.merging import merge_adapters
 from metarl_agents.tracking.model_card import CARD_FILE, keep_cards
 from metarl_agents.training.card import write_model_card
 from metarl_agents.training.checkpoint import (
@@ -169,7 +169,7 @@ def finish_run(run: Run) -> None:
             item.replace(target)
         staged.rmdir()
         if run.config.model.merge_and_save:
-            write_atomically(run.output_dir / MERGED, partial(_write_merged, run))
+            _merge(run)
     save_model_card(run)
     run.accelerator.wait_for_everyone()
 
@@ -182,13 +182,25 @@ def save_model_card(run: Run) -> None:
     if not run.accelerator.is_main_process:
         return
     write_model_card(run, run.output_dir, versions())
-    if run.config.model.merge_and_save:
+    if (run.output_dir / MERGED).is_dir() and run.config.model.merge_and_save:
         write_model_card(run, run.output_dir / MERGED, versions(), is_adapter=False)
 
 
-def _write_merged(run: Run, folder: Path) -> None:
-    merge_adapters(run.output_dir, run.config.model, folder)
-    keep_cards(run.output_dir / MERGED, folder)
+def _merge(run: Run) -> None:
+    """Write `merged/`, or note in `run.unmerged` why there is none: the run still has its evaluation to do."""
+    folder, notes = run.output_dir / MERGED, []
+
+    def write(place: Path) -> None:
+        notes.extend(merge_adapters(run.output_dir, run.config.model, place))
+        keep_cards(folder, place)
+
+    try:
+        write_atomically(folder, write)
+    except CheckpointError as error:
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier step, where the run was resumed
+        run.unmerged = str(error)
+    for note in notes:
+        run.logger.message(note)
 
 
 def _model_writer(run: Run) -> Callable[[Path], None]:

@@ -6,7 +6,7 @@ resume). What does not: the loop (`trainer.py`) and the update (`update.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,37 +17,23 @@ from torch import Tensor, nn
 from metarl_agents.advantages import RunningMean
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import opened, tiny_model_name
 from metarl_agents.errors import ConfigError
-from metarl_agents.policy.adapters import (
-    Reference,
-    add_adapters,
-    has_nameless_base,
-    is_nameless,
-    load_saved_weights,
-    name_base,
-    save_nameless_base,
-)
-from metarl_agents.policy.loading import load_policy, needs_warm_start
 from metarl_agents.policy.mode import recompute_activations, refuse_noise
-from metarl_agents.policy.model_check import check_model
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
+from metarl_agents.policy.reference import Reference
 from metarl_agents.policy.schedules import learning_rate_schedule
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.sharding import Sharding, build_sharding
 from metarl_agents.policy.value import SeparateCritic, build_critic
 from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
-from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress, write_atomically
+from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress
 from metarl_agents.training.credit import needs_values
 from metarl_agents.training.population import Population
 from metarl_agents.training.saving import describe_run_folder, resume_differences
 from metarl_agents.training.snapshots import open_population
-from metarl_agents.training.warm_start import tiny_policy_on_the_fly
-
-BASE_FOLDER = "base"
-"""In the run's folder: a base that was made in memory, where adapters are trained on it."""
+from metarl_agents.training.start import start_run
 
 
 @dataclass
@@ -70,6 +56,8 @@ class Run:
     baseline: RunningMean = field(default_factory=RunningMean)
     population: Population | None = None
     """Whom the agent trains against, where that is not left to the environment."""
+    unmerged: str | None = None
+    """Why `merge_and_save` left no merged model."""
     explained: set[str] = field(default_factory=set)
     """What the user has been told once."""
 
@@ -114,12 +102,9 @@ def build_run(
     """
     task_lists = load_task_list(config.trial.tasks)
     sharding = build_sharding(accelerator, config.update.max_grad_norm)
-    policy, reference = _policy_and_reference(config, make_env, policy, resume)
-    if is_nameless(policy):
-        base = output_dir / BASE_FOLDER
-        if accelerator.is_main_process and not base.exists():
-            write_atomically(base, partial(save_nameless_base, policy))
-        name_base(policy, base)
+    start = start_run(config, make_env, policy, output_dir, resume, accelerator)
+    policy, reference = start.policy, start.reference
+    _check_fits(config, policy)
     critic = build_critic(config.update.critic, policy.model) if needs_values(config.credit) else None
     if resume is not None and critic is not None:
         read_critic(critic, resume)
@@ -147,6 +132,8 @@ def build_run(
         total_steps=config.run.max_steps,
         is_main=accelerator.is_main_process,
     )
+    for note in start.notes:
+        logger.message(note)
     run = Run(
         config=config,
         make_env=make_env,
@@ -176,51 +163,6 @@ def _open_folder(run: Run, *, resumed: bool) -> None:
         if changed:
             run.logger.message(f"Resuming with other settings than the run was started with: {', '.join(changed)}.")
     describe_run_folder(run)
-
-
-def build_policy(config: Config, make_env: MakeEnv) -> Policy:
-    """Load what `model_name_or_path` names.
-
-    The built-in tiny model is taught an environment that no shipped one knows; `use_peft` adds adapters.
-
-    Raises:
-        ConfigError: the model cannot be found or read, or cannot be taught the environment.
-    """
-    model = config.model
-    with opened(make_env) as env:
-        tiny_name = tiny_model_name(env)
-    if needs_warm_start(model, tiny_name):
-        policy = tiny_policy_on_the_fly(make_env, config)
-    else:
-        policy = load_policy(model, tiny_name=tiny_name)
-    if model.use_peft:
-        add_adapters(policy, model, config.run.seed)
-    return policy
-
-
-def _policy_and_reference(
-    config: Config, make_env: MakeEnv, policy: Policy | None, resume: Path | None
-) -> tuple[Policy, Reference | None]:
-    """Return the policy as it is now and, where KL is on, the frozen one that the run *started* from."""
-    if policy is not None:
-        check_model(policy)
-    if policy is not None and config.model.use_peft:
-        add_adapters(policy, config.model, config.run.seed)
-    # A checkpoint is a whole model folder, or an adapter folder that names its base; else its weights are put
-    # into the policy that the run started from.
-    is_loadable = resume is not None and policy is None and not has_nameless_base(resume)
-    if is_loadable:
-        policy = load_policy(replace(config.model, model_name_or_path=str(resume), gguf_file=None))
-    elif policy is None:
-        policy = build_policy(config, make_env)
-    _check_fits(config, policy)
-    reference = None
-    if config.update.beta > 0:
-        has_adapters = hasattr(policy.model, "peft_config")
-        reference = Reference(build_policy(config, make_env) if is_loadable and not has_adapters else policy)
-    if resume is not None and not is_loadable:
-        load_saved_weights(policy, resume)
-    return policy, reference
 
 
 def _check_fits(config: Config, policy: Policy) -> None:

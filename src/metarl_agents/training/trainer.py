@@ -312,6 +312,8 @@ def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     learned, ending = verdict(run)
     if ending:
         run.logger.message(ending)
+    if run.unmerged:
+        raise CheckpointError(run.unmerged)
     return TrainResult(run.output_dir, before, after, False, run.progress.step, learned, ending)
 
 
