@@ -142,7 +142,72 @@ def test_the_merged_model_is_an_ordinary_one(adapted, tmp_path):
     from transformers import AutoModelForCausalLM
 
     policy, folder = adapted
-    merge_adapters(folder, lora(), tmp_path / "merged")
+    assert merge_adapters(folder, lora(), tmp_path / "merged") == []
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     assert not hasattr(merged, "peft_config")
+    assert torch.allclose(logits(merged), logits(policy.model), atol=1e-4)
+
+
+QWEN3_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "decoder_sparse_step": 1}
+TIED = {"tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "family, settings, targets",
+    [
+        ("qwen3", TIED, ["q_proj", "lm_head"]),
+        ("qwen3", TIED, ["embed_tokens"]),
+        ("qwen3", TIED, ["embed_tokens", "lm_head", "o_proj"]),
+        ("gpt2", {}, ["lm_head", "c_attn"]),
+        ("gpt2", {}, ["wte", "c_fc"]),
+        ("gemma2", TIED | {"sliding_window": 64, "query_pre_attn_scalar": 8}, ["lm_head"]),
+        ("qwen3_moe", TIED | QWEN3_MOE, None),
+        ("qwen3", {"tie_word_embeddings": False}, ["embed_tokens", "lm_head"]),
+    ],
+)
+def test_a_merged_model_scores_as_its_base_with_adapters(tmp_path, make_policy, family, settings, targets, dtype):
+    """Also where the base shares one weight between embedding and head, and the adapters change one of the two."""
+    make_policy(family, **settings).save(tmp_path / "base")
+    config = lora(model_name_or_path=str(tmp_path / "base"), lora_target_modules=targets, dtype=dtype)
+    policy = load_policy(config)
+    add_adapters(policy, config)
+    stir(policy)
+    policy.save(tmp_path / "adapter")
+    expected, base = logits(policy.model), logits(load_policy(config).model)
+    notes = merge_adapters(tmp_path / "adapter", config, tmp_path / "merged")
+    touched = {"lm_head", "embed_tokens", "wte"} & set(targets or ())
+    is_tied = policy.model.config.tie_word_embeddings
+    assert len(notes) == bool(touched and is_tied) and all("tie_word_embeddings: false" in note for note in notes)
+    merged = load_policy(lora(model_name_or_path=str(tmp_path / "merged"), dtype="auto")).model
+    assert merged.config.tie_word_embeddings == (is_tied and not touched) and str(merged.dtype) == f"torch.{dtype}"
+    scale = max(1.0, float(expected.abs().max()))
+    limit = (1e-4 if dtype == "float32" else 0.15) * scale  # these random models make much of bf16's rounding
+    assert float((logits(merged) - expected).abs().max()) < limit < float((base - expected).abs().max())
+
+
+def stir(policy):
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if parameter.requires_grad and ("lora_B" in name or "embedding_A" in name):
+                parameter.normal_(std=0.5, generator=torch.Generator().manual_seed(len(name)))
+
+
+def test_adapters_and_a_head_that_is_trained_whole_return_from_their_file(tmp_path, make_policy):
+    """Peft's `modules_to_save`, which an adapter folder from elsewhere may bring."""
+    from peft import LoraConfig, get_peft_model
+
+    make_policy(tie_word_embeddings=True).save(tmp_path / "base")
+    policy = load_policy(ModelConfig(model_name_or_path=str(tmp_path / "base")))
+    policy.model = get_peft_model(policy.model, LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"]))
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    policy.save(tmp_path / "adapter")
+    saved = read_saved_weights(policy.model, tmp_path / "adapter")
+    own = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
+    assert saved.keys() == own.keys() and all(torch.equal(saved[name], own[name]) for name in own)
+    merge_adapters(tmp_path / "adapter", lora(), tmp_path / "merged")
+    merged = load_policy(ModelConfig(model_name_or_path=str(tmp_path / "merged"))).model
     assert torch.allclose(logits(merged), logits(policy.model), atol=1e-4)

@@ -43,6 +43,9 @@ STARTS = {
 }
 
 
+QUICK = ("adapters", "given weights")
+
+
 def played(place, folder, kind, max_steps, **settings):
     name, own = STARTS[kind]
     values = QUIET | own | {"max_steps": max_steps, "output_dir": str(folder)} | settings
@@ -52,7 +55,9 @@ def played(place, folder, kind, max_steps, **settings):
     return train(Coin, model_name_or_path=str(place / name), **values)
 
 
-@pytest.mark.parametrize("kind", STARTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in STARTS]
+)
 def test_kl_begins_at_0_and_a_resumed_run_measures_to_the_same_policy(folders, tmp_path, capsys, kind):
     played(folders, tmp_path / "straight", kind, 3)
     played(folders, tmp_path / "halves", kind, 2)
@@ -64,6 +69,7 @@ def test_kl_begins_at_0_and_a_resumed_run_measures_to_the_same_policy(folders, t
     assert halves[3]["kl"] == pytest.approx(straight[3]["kl"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_trained_in_place_does_not_become_its_own_reference(tmp_path):
     straight = run_training(tmp_path / "straight", beta=0.1, max_steps=3)
     policy = small_policy()
@@ -72,11 +78,13 @@ def test_a_policy_that_was_trained_in_place_does_not_become_its_own_reference(tm
     assert metrics_of(straight.output_dir)[3]["kl"] == metrics_of(tmp_path / "run")[3]["kl"]
 
 
+@pytest.mark.slow
 def test_the_base_may_be_the_reference_of_adapters_that_were_trained_before(folders, tmp_path):
     played(folders, tmp_path / "run", "adapters", 1, reference="base")
     assert metrics_of(tmp_path / "run")[1]["kl"] > 1e-3
 
 
+@pytest.mark.slow
 def test_checkpoints_hold_the_trained_adapters_alone(folders, tmp_path):
     from safetensors.torch import load_file
 
@@ -85,7 +93,7 @@ def test_checkpoints_hold_the_trained_adapters_alone(folders, tmp_path):
     assert saved.keys() == begun.keys() and any(not torch.equal(saved[name], begun[name]) for name in saved)
 
 
-@pytest.mark.parametrize("settings", [{}, LORA], ids=["weights", "adapters"])
+@pytest.mark.parametrize("settings", [{}, pytest.param(LORA, marks=pytest.mark.slow)], ids=["weights", "adapters"])
 def test_a_model_made_on_the_spot_is_read_from_the_run_when_it_is_resumed(tmp_path, monkeypatch, capsys, settings):
     made = []
     monkeypatch.setattr(start, "tiny_policy_on_the_fly", lambda *args: made.append(args) or small_policy())

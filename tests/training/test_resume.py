@@ -612,3 +612,27 @@ def test_adapters_on_a_model_made_in_memory_leave_a_run_that_loads(tmp_path):
     loaded = load_policy(ModelConfig(model_name_or_path=str(tmp_path / "run" / "merged")))
     with torch.no_grad():
         assert torch.allclose(loaded.model(input_ids=ids).logits, resumed.model(input_ids=ids).logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_merged_model_is_the_trained_one_or_is_not_there(tmp_path, monkeypatch, capsys, is_wrong):
+    """Adapters on the head of a model that shares its head's weight with its embedding."""
+    from metarl_agents.config import ModelConfig
+    from metarl_agents.policy import merging
+    from metarl_agents.policy.loading import load_policy
+
+    if is_wrong:
+        monkeypatch.setattr(merging, "_untie", lambda model: [])
+    settings = {"use_peft": True, "lora_target_modules": ["q_proj", "lm_head"], "merge_and_save": True}
+    policy = small_policy()
+    if is_wrong:
+        with pytest.raises(ConfigError, match="merged is another one .* no merged model is kept"):
+            run_training(tmp_path / "run", policy=policy, **settings)
+        assert not (tmp_path / "run" / "merged").exists() and (tmp_path / "run" / "eval" / "after.json").is_file()
+        return
+    run_training(tmp_path / "run", policy=policy, **settings)
+    assert "tie_word_embeddings: false" in capsys.readouterr().out
+    loaded = load_policy(ModelConfig(model_name_or_path=str(tmp_path / "run" / "merged")))
+    ids = torch.arange(10, 30)[None]
+    with torch.no_grad():
+        assert torch.allclose(loaded.model(input_ids=ids).logits, policy.model(input_ids=ids).logits, atol=1e-4)

@@ -11,30 +11,32 @@ import torch
 from torch import Tensor, nn
 
 from metarl_agents.config import ModelConfig
-from metarl_agents.errors import CheckpointError
+from metarl_agents.errors import ConfigError
 
 _TOKENS = 32
-_EXACT = 1e-4
-"""Largest difference of logits, as a share of the largest logit (at least 1), in fp32."""
-_NARROW = 0.05
-"""The same where weights are kept in 16 bits: the sum of two weights is rounded there."""
+_TOLERANCE = 1e-4
+"""Largest difference of logits, as a share of the largest one (at least 1)."""
 
 
 def merge_adapters(folder: Path, config: ModelConfig, target: Path) -> list[str]:
     """Write the base model with the adapters of `folder` worked into its weights to `target`, tokenizer included.
 
-    What was written is loaded and scores a few tokens, which must be the scores of base and adapters.
+    The sum is made in fp32, where it must score a few tokens as base and adapters do; then it is rounded to the dtypes
+    of the base and written, and what is read again must score as what was written.
 
     Returns:
         Sentences on what is different about the merged model.
 
     Raises:
-        CheckpointError: the merged model would be another one than base and adapters; `target` is left half-written.
+        ConfigError: the merged model would be another one than base and adapters; `target` is to be deleted.
     """
     from metarl_agents.policy.loading import load_policy
 
     policy = load_policy(replace(config, model_name_or_path=str(folder), gguf_file=None))
-    expected, narrow = _logits(policy.model), _is_narrow(policy.model)
+    base = policy.model.get_base_model()
+    dtypes = {name.replace(".base_layer", ""): p.dtype for name, p in base.named_parameters() if "lora_" not in name}
+    policy.model.float()
+    expected = _logits(policy.model)
     notes = []
     if untied := _untie(policy.model):
         notes.append(
@@ -46,17 +48,27 @@ def merge_adapters(folder: Path, config: ModelConfig, target: Path) -> list[str]
         policy.model = policy.model.merge_and_unload()
     if untied:
         _say_untied(policy.model.config)
+    _compare(_logits(policy.model), expected, folder)
+    usual = next(iter(dtypes.values()))
+    for name, parameter in policy.model.named_parameters():
+        parameter.data = parameter.data.to(dtypes.get(name, usual))
+    written = _logits(policy.model)
     policy.save(target)
-    del policy
-    found = _logits(load_policy(replace(config, model_name_or_path=str(target), gguf_file=None)).model)
-    gap = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
-    limit = (_NARROW if narrow else _EXACT) * max(1.0, float(expected.abs().max()))
-    if not gap <= limit:
-        raise CheckpointError(
-            f"merging the adapters into this model gives another one (logits differ by {gap:.3g}, allowed are "
-            f"{limit:.1g}), so no merged model is kept: load the adapters in {folder} on their base instead."
-        )
+    del policy, base
+    _compare(
+        _logits(load_policy(replace(config, model_name_or_path=str(target), gguf_file=None)).model), written, folder
+    )
     return notes
+
+
+def _compare(found: Tensor, expected: Tensor, folder: Path) -> None:
+    gap = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+    limit = _TOLERANCE * max(1.0, float(expected.abs().max()))
+    if not gap <= limit:
+        raise ConfigError(
+            f"`merge_and_save`: this model with the adapters merged is another one (logits differ by {gap:.3g}, "
+            f"allowed are {limit:.1g}), so no merged model is kept: load {folder}, base and adapters, instead."
+        )
 
 
 def _untie(model: Any) -> list[str]:
@@ -84,10 +96,6 @@ def _say_untied(config: Any) -> None:
     text = config.get_text_config()
     if text is not config:
         text.tie_word_embeddings = False
-
-
-def _is_narrow(model: nn.Module) -> bool:
-    return any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in model.parameters())
 
 
 @torch.no_grad()

@@ -196,7 +196,7 @@ def _merge(run: Run) -> None:
 
     try:
         write_atomically(folder, write)
-    except CheckpointError as error:
+    except ConfigError as error:
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier step, where the run was resumed
         run.unmerged = str(error)
     for note in notes:

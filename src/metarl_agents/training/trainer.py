@@ -14,7 +14,7 @@ from metarl_agents.cli import coerce
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
-from metarl_agents.errors import NonFiniteError
+from metarl_agents.errors import ConfigError, NonFiniteError
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
@@ -313,7 +313,7 @@ def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     if ending:
         run.logger.message(ending)
     if run.unmerged:
-        raise CheckpointError(run.unmerged)
+        raise ConfigError(run.unmerged)
     return TrainResult(run.output_dir, before, after, False, run.progress.step, learned, ending)
 
 
