@@ -255,7 +255,7 @@ class UpdateConfig:
     entropy_coef: float = setting(0.001, "entropy bonus")
     beta: float = setting(0.0, "coefficient of the KL to the frozen reference; 0 loads none")
     reference: Literal["start", "base"] = setting(
-        "start", "what KL is measured to: the policy that starts the run, or the model under its adapters"
+        "start", "KL to: the policy at the start, or the base of its adapters"
     )
     updates_per_batch: int = setting(1, "optimizer steps per batch of trials")
     max_tokens_per_micro_batch: int = setting(16_384, "padded tokens of one forward and backward pass")
