@@ -254,9 +254,7 @@ class UpdateConfig:
     loss_aggregation: Literal["token_mean", "sequence_mean"] = setting("token_mean", "how token losses are averaged")
     entropy_coef: float = setting(0.001, "entropy bonus")
     beta: float = setting(0.0, "coefficient of the KL to the frozen reference; 0 loads none")
-    reference: Literal["start", "base"] = setting(
-        "start", "KL to: the policy at the start, or the base of its adapters"
-    )
+    reference: Literal["start", "base"] = setting("start", "KL to: the policy at the start, or its adapters' base")
     updates_per_batch: int = setting(1, "optimizer steps per batch of trials")
     max_tokens_per_micro_batch: int = setting(16_384, "padded tokens of one forward and backward pass")
     halve_on_oom: bool = setting(False, "one process: halve max_tokens_per_micro_batch once when memory runs out")
