@@ -5,7 +5,9 @@ import threading
 import numpy
 import pytest
 
+import metarl_agents
 from metarl_agents.agent import Agent, run_trial
+from metarl_agents.config import Config
 from metarl_agents.environments.two_doors import TwoDoors
 from metarl_agents.envs import make
 from metarl_agents.envs.wording import COMPACT, Wording
@@ -311,6 +313,20 @@ def playing(env, seed=0, **settings):
         (playing(TwoDoors(), 1.5), "`seed` is 1.5"),
         (playing(TwoDoors(), on_turn=3), "`on_turn` is 3"),
         (lambda: run_trial("tiny", TwoDoors(), 0), "`agent` is 'tiny', but must be an `Agent`"),
+        (lambda: metarl_agents.train(TwoDoors()), "`make_env` is of type TwoDoors, but must be what builds"),
+        (lambda: metarl_agents.train("two_doors"), "`make_env` is 'two_doors', but must be what builds"),
+        (lambda: metarl_agents.train(TwoDoors, {"max_steps": 1}), "`config` is of type dict, but must be a `Config`"),
+        (lambda: metarl_agents.train(TwoDoors, policy="tiny"), "`policy` is 'tiny'.*`model_name_or_path`"),
+        (lambda: metarl_agents.evaluate("tiny", TwoDoors, Config()), "`policy` is 'tiny'"),
+        (lambda: metarl_agents.evaluate(Scripted(), TwoDoors(), Config()), "`make_env` is of type TwoDoors"),
+        (lambda: metarl_agents.evaluate(Scripted(), TwoDoors, {}), "`config` is of type dict"),
+        (lambda: metarl_agents.evaluate(Scripted(), TwoDoors, Config(), num_tasks=0), "`num_tasks` is 0"),
+        (lambda: metarl_agents.load_policy("tiny"), "`config` is 'tiny', but must be a `ModelConfig`"),
+        (lambda: metarl_agents.make(TwoDoors), "`name` is the class TwoDoors, but must be a text"),
+        (lambda: metarl_agents.register("doors", TwoDoors), "`address` is the class TwoDoors, but must be a text"),
+        (lambda: metarl_agents.check_environment(TwoDoors()), "`make_env` is of type TwoDoors"),
+        (lambda: metarl_agents.check_environment(TwoDoors, seeds=3), "`seeds` is 3, but must be a list"),
+        (lambda: metarl_agents.check_environment(TwoDoors, max_turns=0), "`max_turns` is 0"),
         (lambda: Sampling(top_p=0), "`top_p` is 0, but must be between 1e-06 and 1"),
         (lambda: Sampling(temperature=-1), "`temperature` is -1"),
         (lambda: Sampling(max_new_tokens=0), "`max_new_tokens` is 0"),
@@ -322,6 +338,19 @@ def test_a_wrong_argument_gets_one_sentence(call, message):
     with pytest.raises(ConfigError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["success", "draw", "invalid", "terminated", "truncated"])
+def test_a_text_in_place_of_true_or_false_ends_the_trial_and_is_named(key):
+    class Texts(TwoDoors):
+        def step(self, action):
+            observation, reward, *ends, info = super().step(action)
+            if key in ("terminated", "truncated"):
+                ends[key == "truncated"] = "False"
+            return observation, reward, *ends, info if key in ("terminated", "truncated") else {**info, key: "False"}
+
+    trial = run_trial(Agent(Scripted("<action>A</action>")), Texts(), 1)
+    assert key in trial.error and "'False'" in trial.error and trial.episodes[-1].outcome is Outcome.CRASHED
 
 
 def test_what_is_right_passes_whatever_kind_of_list_it_is():

@@ -21,6 +21,7 @@ from metarl_agents.envs.probing import Record, begin, checked_step, play, shown,
 from metarl_agents.envs.splits import SPLITS
 from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import EnvironmentContractError
+from metarl_agents.expect import expect_builder, expect_count, expect_list, wrong
 
 _METHODS = ("describe", "reset", "restart", "parse_action", "step")
 
@@ -84,6 +85,11 @@ def check_environment(
     Raises:
         EnvironmentContractError: one broken promise, and what to do about it.
     """
+    expect_builder("make_env", make_env)
+    expect_list("seeds", seeds, Integral, "whole numbers")
+    if not seeds:
+        raise wrong("seeds", None, "at least one task")
+    expect_count("max_turns", max_turns, least=1)
     built: list[Any] = []
 
     def build() -> Any:

@@ -23,6 +23,7 @@ from metarl_agents.addresses import (
 from metarl_agents.envs.base import Environment
 from metarl_agents.envs.installed import Installed, installed_environments
 from metarl_agents.errors import ConfigError, UnknownEnvironmentError
+from metarl_agents.expect import expect_text
 
 _SHIPPED = "metarl_agents.environments"
 _ADAPTERS = {
@@ -40,6 +41,8 @@ def register(name: str, address: str) -> None:
         name: what `--env` and `make` will accept.
         address: where the class is; imported when it is first asked for.
     """
+    expect_text("name", name)
+    expect_text("address", address)
     check_address(address, ENVIRONMENT)
     if not name or ":" in name:
         raise ConfigError(f'`{name}` cannot name an environment: a name is not empty and holds no ":". Choose another.')
@@ -84,6 +87,7 @@ def make(name: str, **kwargs: Any) -> Environment:
     Returns:
         The environment, not yet reset.
     """
+    expect_text("name", name)
     factory = resolve(name)
     try:
         inspect.signature(factory).bind(**kwargs)

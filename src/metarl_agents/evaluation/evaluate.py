@@ -22,6 +22,7 @@ from metarl_agents.envs.serving import reach
 from metarl_agents.envs.workers import ProcessEnvironment, WorkerPool
 from metarl_agents.evaluation.games import games_record
 from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.expect import expect, expect_builder, expect_count, wrong
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials, evaluation_seeds
@@ -73,6 +74,7 @@ def evaluate(
     Returns:
         The same result on every process.
     """
+    _check_arguments(policy, make_env, config, num_tasks, samples)
     started = time.perf_counter()
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     sampling = Sampling.for_evaluation(config)
@@ -254,3 +256,12 @@ def _gather(
     rows.sort(key=lambda row: place[row[0].seed])
     shared = None if grouped is None else [row[1] for row in rows]
     return [row[0] for row in rows], shared, [row[2] for row in rows]
+
+
+def _check_arguments(policy: Any, make_env: Any, config: Any, num_tasks: Any, samples: Any) -> None:
+    if not callable(getattr(policy, "generate", None)):
+        raise wrong("policy", policy, "a loaded `Policy`, as `load_policy` returns it")
+    expect_builder("make_env", make_env)
+    expect("config", config, Config, "a `Config`, as in `Config.from_flat({'num_episodes': 3})`")
+    expect_count("num_tasks", num_tasks, least=1)
+    expect_count("samples", samples)

@@ -18,6 +18,7 @@ import yaml
 
 from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
+from metarl_agents.expect import expect
 from metarl_agents.policy.gguf import (
     gguf_name,
     loading_options,
@@ -94,6 +95,7 @@ def load_policy(config: ModelConfig, *, tiny_name: str | None = None, check: boo
     Raises:
         ConfigError: the model cannot be found or read, has no chat template, or fails a check.
     """
+    expect("config", config, ModelConfig, "a `ModelConfig`, as in `ModelConfig(model_name_or_path=NAME)`")
     check_model_name(config)
     if config.model_name_or_path == TINY:
         folder = shipped_folder(tiny_name) if tiny_name else None

@@ -361,6 +361,9 @@ def _checked_start(answer: Any) -> tuple[str, dict[str, Any]]:
 
 def _checked_step(answer: Any) -> StepResult:
     observation, reward, terminated, truncated, info = answer
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"step returned {name} = {value!r}, but it must be True or False, not a text")
     reward = float(reward)  # None raises TypeError here
     if not math.isfinite(reward):
         raise ValueError(f"step returned the reward {reward}")
@@ -373,6 +376,8 @@ def _checked_info(info: Any) -> dict[str, Any]:
     info = dict(info or {})
     for key in ("success", "invalid", "draw"):
         if key in info:
+            if isinstance(info[key], (str, bytes)):  # "False" would count as true
+                raise TypeError(f'info["{key}"] is {info[key]!r}, but must be True or False, not a text')
             info[key] = bool(info[key])  # an array with several entries raises ValueError here
     if "admissible_actions" in info:
         info["admissible_actions"] = _checked_list(info["admissible_actions"])

@@ -18,6 +18,7 @@ from metarl_agents.errors import ConfigError, NonFiniteError
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
+from metarl_agents.expect import expect, expect_builder, wrong
 from metarl_agents.policy.loading import check_model_name
 from metarl_agents.policy.lora_targets import check_lora_targets
 from metarl_agents.policy.policy import Policy
@@ -79,6 +80,7 @@ def train(
 
     Source: LaMer, arXiv 2512.16848, Algorithm 1.
     """
+    _check_arguments(make_env, config, policy)
     config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
     check_functions(config.credit)
@@ -123,6 +125,17 @@ def train(
         except NonFiniteError as error:
             return _broken_off(run, before, error)
         return _finished(run, before)
+
+
+def _check_arguments(make_env: Any, config: Any, policy: Any) -> None:
+    if make_env is not None:
+        expect_builder("make_env", make_env)
+    if config is not None:
+        expect(
+            "config", config, Config, "a `Config`; settings are also taken by name, as in `train(MyEnv, max_steps=50)`"
+        )
+    if isinstance(policy, str):
+        raise wrong("policy", policy, "a loaded `Policy`; a model is named by `model_name_or_path`")
 
 
 class _TimedSpeaker(PolicySpeaker):
