@@ -22,6 +22,7 @@ _PUBLIC = {
     "EvaluationResult": "metarl_agents.evaluation.results",
     "Policy": "metarl_agents.policy.policy",
     "Response": "metarl_agents.types",
+    "Sampling": "metarl_agents.policy.sampling",
     "StepResult": "metarl_agents.types",
     "Trial": "metarl_agents.types",
     "Turn": "metarl_agents.types",
@@ -48,6 +49,7 @@ __all__ = [
     "EvaluationResult",
     "Policy",
     "Response",
+    "Sampling",
     "StepResult",
     "Trial",
     "Turn",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from metarl_agents.evaluation.results import EvaluationResult
     from metarl_agents.policy.loading import load_policy
     from metarl_agents.policy.policy import Policy
+    from metarl_agents.policy.sampling import Sampling
     from metarl_agents.training.trainer import train
     from metarl_agents.types import Episode, Response, StepResult, Trial, Turn
 

@@ -6,12 +6,12 @@ not: playing many trials at once (`rollout/collect.py`) and measuring (`evaluati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from metarl_agents.cli import TRIAL_SETTINGS, coerce
+from metarl_agents.cli import TRIAL_SETTINGS, coerce, model_settings
 from metarl_agents.config import Config, ModelConfig, TrialConfig, unknown_choice
 from metarl_agents.envs.base import Environment
 from metarl_agents.envs.guard import can_interrupt
@@ -27,7 +27,7 @@ from metarl_agents.expect import (
     expect_text,
     wrong,
 )
-from metarl_agents.policy.loading import load_policy
+from metarl_agents.policy.loading import TINY, load_policy
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.prompting.messages import Messages, Page, longest_drop, play_messages, reflect_messages
@@ -47,14 +47,17 @@ OF_ONE_TRIAL = tuple(
 """Trial settings that mean something where one environment object plays one trial."""
 
 
+_OF_THE_MODEL = ("enable_thinking",)
+"""Settings of a run's model that shape its prompts and are not saved in its folder."""
+
+
 class Agent:
     """A language model that plays, looks back, and plays again.
 
     Let it play an environment object:
 
-    >>> from metarl_agents import Agent, run_trial
+    >>> from metarl_agents import Agent, Sampling, run_trial
     >>> from metarl_agents.environments.two_doors import TwoDoors
-    >>> from metarl_agents.policy.sampling import Sampling
     >>> short = Sampling(temperature=0.7, max_new_tokens=8)
     >>> agent = Agent.from_pretrained("tiny", sampling=short)  # or a run's folder, "runs/minesweeper-..."
     >>> trial = run_trial(agent, TwoDoors(), seed=0, num_episodes=2, max_turns=3)  # untrained: it solves nothing
@@ -78,6 +81,7 @@ class Agent:
         seed: int = 0,
         *,
         max_prompt_tokens: int | None = None,
+        trial: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a policy and how it is sampled.
 
@@ -86,6 +90,7 @@ class Agent:
             sampling: default: evaluation's (temperature 0.7, top_p 0.8, top_k 20).
             seed: decides the draws; the c-th answer of an agent is a function of (seed, c) and its prompt.
             max_prompt_tokens: longer prompts lose history, oldest first; default: what the model's context leaves.
+            trial: fields of `TrialConfig` that `run_trial` uses where it is given none; default: the library's.
 
         Raises:
             ConfigError: the model's context is too short for an answer of that length.
@@ -98,6 +103,7 @@ class Agent:
         if max_prompt_tokens is not None:
             expect_count("max_prompt_tokens", max_prompt_tokens, least=1)
         self.policy = policy
+        self.trial = dict(trial or {})
         self.sampling = sampling or Sampling.for_evaluation(Config())
         self.seed = seed
         self.max_prompt_tokens = _prompt_limit(policy.context_length, self.sampling.max_new_tokens, max_prompt_tokens)
@@ -109,19 +115,28 @@ class Agent:
     ) -> Agent:
         """Load a model and put it on the accelerator, where there is one.
 
+        The model of a run, and one that ships with the package, is sampled as its run or its preset evaluates it, and
+        `run_trial` plays the trials that it was trained on.
+
         Args:
             name: folder of a run, of a checkpoint or of any model or adapter; hub name; or `tiny`, which is
                 untrained until it is taught.
-            sampling: default: evaluation's.
+            sampling: default: evaluation's, as described above.
             seed: decides the draws.
             model_settings: fields of `ModelConfig`, for example `dtype="bfloat16"`.
 
         Raises:
             ConfigError: the model cannot be found or read, or a setting is wrong.
         """
-        given = {"model_name_or_path": str(name), **model_settings}
+        made_with = _made_with(str(name))
+        kept = {key: made_with[key] for key in _OF_THE_MODEL if key in made_with}
+        given = kept | {"model_name_or_path": str(name), **model_settings}
         policy = load_policy(_settings_of("model", ModelConfig, given))
-        return cls(policy, sampling, seed).to_accelerator()
+        config = Config.from_flat(made_with)
+        trial = {item.name: made_with[item.name] for item in fields(TrialConfig) if item.name in made_with}
+        limit = config.sampling.max_prompt_tokens if "max_prompt_tokens" in made_with else None
+        sampling = sampling or Sampling.for_evaluation(config)
+        return cls(policy, sampling, seed, max_prompt_tokens=limit, trial=trial).to_accelerator()
 
     def to_accelerator(self) -> Agent:
         """Move the model to the accelerator, where there is one, and return the agent."""
@@ -243,9 +258,9 @@ def run_trial(
     env: Environment,
     seed: int,
     *,
-    num_episodes: int = 3,
-    max_turns: int = 7,
-    memory: Memory = "reflection",
+    num_episodes: int | None = None,
+    max_turns: int | None = None,
+    memory: Memory | None = None,
     on_turn: OnTurn | None = None,
     **settings: Any,
 ) -> Trial:
@@ -255,9 +270,9 @@ def run_trial(
         agent: who plays.
         env: the environment object; it is reset to the task of `seed`, and left open for the next trial.
         seed: decides the task.
-        num_episodes: attempts at most.
-        max_turns: answers of one attempt.
-        memory: what an attempt may read about those before it.
+        num_episodes: attempts at most; default, as of the two below: what the agent was trained with, else 3.
+        max_turns: answers of one attempt; default: 7.
+        memory: what an attempt may read about those before it; default: `reflection`.
         on_turn: called with (trial so far, newest turn) after each move and after each reflection.
         settings: further fields of `TrialConfig`, for example `stop_on_success=False`.
 
@@ -273,13 +288,15 @@ def run_trial(
     expect_environment("env", env)
     expect_count("seed", seed)
     expect_function("on_turn", on_turn)
-    given = {"num_episodes": num_episodes, "max_turns": max_turns, "memory": memory, **settings}
+    named = {"num_episodes": num_episodes, "max_turns": max_turns, "memory": memory}
+    given = {name: value for name, value in named.items() if value is not None} | settings
     for item in fields(TrialConfig):
         if item.name in given and item.name not in OF_ONE_TRIAL:
             raise ConfigError(
                 f"`{item.name}` has no meaning in `run_trial`, which plays one environment: leave it out."
             )
-    config = _settings_of("trial", TrialConfig, given)
+    usual = {name: value for name, value in agent.trial.items() if name in (*OF_ONE_TRIAL, "wording")}
+    config = _settings_of("trial", TrialConfig, usual | given)
     if not can_interrupt():
         # Outside the main thread a time limit would need a copy of `env` in another process.
         config.env_timeout_s = None
@@ -359,11 +376,17 @@ def _prompt_limit(context: int | None, max_new_tokens: int, asked: int | None) -
         return asked
     if max_new_tokens >= context:
         raise ConfigError(
-            f"an answer may have {max_new_tokens} tokens, but this model's whole context is {context}: sample with "
-            "fewer `max_new_tokens`."
+            f"an answer may have {max_new_tokens} tokens, but this model's whole context is {context}: give "
+            f"`sampling=Sampling(max_new_tokens={max(1, context // 8)})`, or another number below {context}."
         )
     left = context - max_new_tokens
     return left if asked is None else min(asked, left)
+
+
+def _made_with(name: str) -> dict[str, Any]:
+    """Return the settings of the run that made a model, or of the preset of one that ships; {} of others."""
+    found = coerce(model_settings(name, names=None)) if name != TINY else {}
+    return {key: value for key, value in found.items() if key in Config().flat()}
 
 
 def _settings_of(part: str, part_class: type, values: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ imported before the flags are checked. A recipe calls `parse_config`; the librar
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import select
 import signal
@@ -134,14 +135,28 @@ TRIAL_SETTINGS = settings_of("trial")
 """What a model that was trained in a run expects of its trials."""
 
 
-BRIEF = {"wording": "compact", "max_new_tokens_per_turn": 24}
-"""How the built-in tiny model, taught on the spot, speaks where there is no preset for it."""
+BRIEF = {
+    "wording": "compact",
+    "max_new_tokens_per_turn": 24,
+    "tasks_per_step": 8,
+    "gamma_traj": 0.9,
+    "anchor_scope": "episode",
+    "scale_advantages": "batch_std",
+    "advantage_clip": 4.0,
+    "learning_rate": 2e-3,
+    "adam_beta2": 0.99,
+    "weight_decay": 0.0,
+    "updates_per_batch": 4,
+    "max_tokens_per_micro_batch": 8192,
+    "eval_samples": 0,
+}
+"""How the built-in tiny model, taught on the spot, speaks and is trained where there is no preset for it."""
 _ABOVE = {"checkpoint-": 0, "merged": 0, "snapshot-": 1}
 """Beginning of a model folder's name -> which of the folders above it is the run's."""
 
 
-def run_settings(folder: str | Path) -> dict[str, Any]:
-    """Return the `TRIAL_SETTINGS` of the run that made the model in `folder`, or {} where no run did.
+def run_settings(folder: str | Path, names: Sequence[str] | None = TRIAL_SETTINGS) -> dict[str, Any]:
+    """Return the settings `names` of the run that made the model in `folder`, all with None; {} where no run did.
 
     The settings of a `checkpoint-<step>` and of `merged` stand one folder up, of `population/snapshot-<step>` two.
     """
@@ -153,31 +168,42 @@ def run_settings(folder: str | Path) -> dict[str, Any]:
     # A model folder may hold a `config.yaml` that is nobody's run.
     if not {"env", "model_name_or_path"} <= set(values):
         return {}
-    return {name: values[name] for name in TRIAL_SETTINGS if name in values}
+    return {name: values[name] for name in (values if names is None else names) if name in values}
 
 
-def model_settings(model: str, env: str | None = None) -> dict[str, Any]:
+def model_settings(model: str, env: str | None = None, names: Sequence[str] | None = TRIAL_SETTINGS) -> dict[str, Any]:
     """Return the settings that a model was made with: its run's, or those of the built-in tiny model; {} of others.
 
     Args:
         model: as in `model_name_or_path`.
-        env: what is to be played; None for the default.
+        env: what is to be played; None for what the model was taught, else for the default.
+        names: which settings of a run; None for all.
     """
-    found = run_settings(model) if model not in ("", "tiny") else {}
-    is_built_in = model == "tiny" or bool(model) and (Path(model).expanduser() / "warm_start.json").is_file()
-    return found or (tiny_settings(env or TrialConfig().env) if is_built_in else {})
+    found = run_settings(model, names) if model not in ("", "tiny") else {}
+    taught = Path(model).expanduser() / "warm_start.json"
+    if found or not (model == "tiny" or bool(model) and taught.is_file()):
+        return found
+    facts = json.loads(taught.read_text(encoding="utf-8")) if model != "tiny" else {}
+    env = env or facts.get("env") or TrialConfig().env
+    return tiny_settings(env, str(facts.get("preset", "")) if env == facts.get("env") else "")
 
 
-def tiny_settings(env: str) -> dict[str, Any]:
+def tiny_settings(env: str, model: str = "", *, say: bool = True) -> dict[str, Any]:
     """Return the settings under which the built-in tiny model is trained in an environment.
 
     An environment without a preset gets `BRIEF`, and a line on standard error says so.
+
+    Args:
+        env: its name or address.
+        model: name of the shipped model, `<env>_<size>`, whose size may have a preset of its own (`tiny_<size>.yaml`).
+        say: False where the caller names the settings.
     """
-    file = preset_file(env)
+    sized = preset_file(env, f"tiny_{model.removeprefix(f'{env}_')}") if model.startswith(f"{env}_") else None
+    file = sized or preset_file(env)
     if file is not None:
         return read_yaml(file) | {"env": env}
-    if is_first_process():
-        used = ", ".join(f"{name} {value}" for name, value in BRIEF.items())
+    if say and is_first_process():
+        used = ", ".join(f"{name} {value}" for name, value in BRIEF.items() if name in TRIAL_SETTINGS)
         sys.stderr.write(f"{env} has no preset for the tiny model: {used}, and the library's defaults.\n")
     return {"env": env, **BRIEF}
 

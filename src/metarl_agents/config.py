@@ -333,6 +333,8 @@ class Config:
     update: UpdateConfig = field(default_factory=UpdateConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
+    given = frozenset[str]()  # no field: the names that `from_flat` was given
+
     def flat(self) -> dict[str, Any]:
         """Return {name: value} over all parts, in declaration order."""
         parts = (getattr(self, part.name) for part in fields(self))
@@ -355,7 +357,9 @@ class Config:
                 )
                 raise ConfigError(f"there is no setting `{key}`.{hint}")
             chosen[owner[key]][key] = value
-        return cls(**{name: part(**chosen[name]) for name, part in parts.items()})
+        config = cls(**{name: part(**chosen[name]) for name, part in parts.items()})
+        config.given = frozenset(values)
+        return config
 
     def check(self) -> None:
         """Check rules that cross concerns, before any weight is loaded.

@@ -8,7 +8,7 @@ A wording is data. `prompting/` puts the pieces together; nothing here knows abo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 def _ellipsis(observation: str) -> str:
@@ -99,3 +99,20 @@ COMPACT = Wording(
     entry_separator=" ",
 )
 """What compact wordings have in common; an environment replaces what is its own (`dataclasses.replace`)."""
+
+COMPACT_DEFAULT = replace(
+    COMPACT,
+    play_request="Next action?",
+    history_entry="{action}: {observation}",
+    trajectory_entry="{action}: {observation}",
+    history_turns=4,
+    full_observations=4,
+    reflect_history_turns=8,
+    reflect_full_observations=8,
+)
+"""The compact wording of an environment that has no texts of its own."""
+
+
+def in_style(wording: Wording, style: str) -> Wording:
+    """Return an environment's wording, or `COMPACT_DEFAULT` where it has none of its own and `style` is "compact"."""
+    return COMPACT_DEFAULT if style == "compact" and wording == Wording() else wording

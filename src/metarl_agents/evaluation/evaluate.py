@@ -26,6 +26,7 @@ from metarl_agents.expect import expect, expect_builder, expect_count, wrong
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials, evaluation_seeds
+from metarl_agents.tracking.progress import progress
 from metarl_agents.types import MemoryMode, Outcome, Trial
 
 EVALUATION_STREAM = 0xE7A1
@@ -81,16 +82,18 @@ def evaluate(
 
     def play(build: MakeEnv, own: list[int], trial: TrialConfig, group_size: int, stream: int) -> list[Trial]:
         speaker = PolicySpeaker(policy, sampling, EVALUATION_STREAM, stream, rank)
-        return collect_trials(
-            speaker,
-            build,
-            own,
-            trial,
-            group_size=group_size,
-            max_prompt_tokens=config.sampling.max_prompt_tokens,
-            max_new_tokens=sampling.max_new_tokens,
-            play_request=play_request,
-        )
+        with progress(f"evaluation of {label}", len(own) * group_size, shown=rank == 0) as at:
+            return collect_trials(
+                speaker,
+                build,
+                own,
+                trial,
+                group_size=group_size,
+                max_prompt_tokens=config.sampling.max_prompt_tokens,
+                max_new_tokens=sampling.max_new_tokens,
+                play_request=play_request,
+                on_wave=lambda finished, all_of_them: at(finished),
+            )
 
     # First episodes only: memory cannot matter, so nothing is written between episodes.
     single = replace(config.trial, num_episodes=1, memory="none")

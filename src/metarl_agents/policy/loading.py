@@ -55,6 +55,12 @@ def shipped_folder(name: str) -> Path | None:
     return _SHIPPED / name if name in shipped_tiny_models() else None
 
 
+def shipped_env(name: str | None) -> str | None:
+    """Return the environment that a shipped tiny model was taught, or None where there is no such model."""
+    folder = shipped_folder(name) if name else None
+    return json.loads((folder / _TAUGHT).read_text(encoding="utf-8"))["env"] if folder else None
+
+
 def check_model_name(config: ModelConfig) -> None:
     """Refuse a model that cannot exist, before anything heavy is imported.
 

@@ -27,7 +27,7 @@ from metarl_agents.envs.factory import close_quietly
 from metarl_agents.envs.guard import call_guarded, call_with_timeout, can_interrupt
 from metarl_agents.envs.parsing import last_tag
 from metarl_agents.envs.serving import reach
-from metarl_agents.envs.wording import Wording
+from metarl_agents.envs.wording import Wording, in_style
 from metarl_agents.envs.workers import ProcessEnvironment, WorkerPool
 from metarl_agents.prompting import Page, play_messages, reflect_messages
 from metarl_agents.prompting.messages import Messages, longest_drop
@@ -170,7 +170,7 @@ class TrialRunner:
             self._env = ProcessEnvironment(make_env, self._limit)
         else:
             self._env = call_with_timeout(make_env, self._limit)
-        wording = yield from self._ask(_checked_wording, "wording")
+        wording = _shortening_once(in_style((yield from self._ask(_checked_wording, "wording")), self._config.wording))
         if play_request is not None:
             wording = replace(wording, play_request=play_request)
         rules = yield from self._ask(_checked_rules, "describe")
@@ -342,8 +342,12 @@ def length_penalty(length: int, limit: int, coefficient: float) -> float:
 def _checked_wording(answer: Any) -> Wording:
     if not isinstance(answer, Wording):
         raise TypeError(f"`wording` is of type {type(answer).__name__}, not Wording")
-    # Each observation is shortened once, so that a prompt that is cut to fit calls nothing that has not worked before.
-    return replace(answer, shorten=cache(answer.shorten))
+    return answer
+
+
+def _shortening_once(wording: Wording) -> Wording:
+    # A prompt that is cut to fit then calls nothing that has not worked before.
+    return replace(wording, shorten=cache(wording.shorten))
 
 
 def _checked_rules(answer: Any) -> str:

@@ -17,11 +17,12 @@ from metarl_agents.config import TrialConfig
 from metarl_agents.envs.base import Environment, MakeEnv
 from metarl_agents.envs.factory import opened
 from metarl_agents.errors import ConfigError
+from metarl_agents.prompting.memory import observations_after
 from metarl_agents.prompting.messages import Messages
 from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.sources import read_rows
 from metarl_agents.thoughts import final_text
-from metarl_agents.types import Response
+from metarl_agents.types import Episode, Response
 
 Row = tuple[tuple[int, ...], tuple[int, ...]]
 """(prompt ids, response ids)."""
@@ -33,18 +34,23 @@ MEMORY_MIX = ("reflection",) * 6 + ("trajectory", "both", "none", "none")
 """Memory modes that demonstrations are played under, so that every `--memory` finds a model that knows its page."""
 
 
+REMARK_WORDS = 12
+"""Words of a remark that a player without knowledge writes."""
+
+
 class FormatPlayer:
-    """Knows the answer format and nothing else: a random admissible action, a remark that names the last one."""
+    """Knows the answer format and nothing else: random admissible actions, remarks that repeat what they led to.
+
+    A model that repeats what it saw has something to read in the next attempt; to act on it is left to training.
+    """
 
     def __init__(self, env: Environment) -> None:
         """Watch the actions that `env` admits."""
         self._env = env
         self.admissible: Sequence[str] = ()
-        self._last = ""
 
     def start_episode(self, remarks: list[str], rng: random.Random) -> None:
-        """Forget the last action."""
-        self._last = ""
+        """Ignore the remarks."""
 
     def act(self, observation: str, rng: random.Random) -> str:
         """Answer with any admissible action."""
@@ -53,12 +59,15 @@ class FormatPlayer:
                 f"{type(self._env).__name__} has neither a player() nor info['admissible_actions'], so the tiny model "
                 "cannot learn its answer format: add one of them, or pass `--model_name_or_path` a real model."
             )
-        self._last = rng.choice(list(self.admissible))
-        return f"<action>{self._last}</action>"
+        return f"<action>{rng.choice(list(self.admissible))}</action>"
 
-    def reflect(self, episode: object, rng: random.Random) -> str:
-        """Remark on the last action."""
-        return f"<remark>not {self._last}</remark>"
+    def reflect(self, episode: Episode, rng: random.Random) -> str:
+        """Repeat actions and what they led to, in `REMARK_WORDS` words; the oldest are left out first."""
+        seen = zip(episode.turns, observations_after(episode), strict=True)
+        words = [f"{turn.shown_action}: {observation}".split() for turn, observation in seen]
+        while len(words) > 1 and sum(map(len, words)) > REMARK_WORDS:
+            del words[0]
+        return f"<remark>{' '.join([word for entry in words for word in entry][:REMARK_WORDS])}</remark>"
 
 
 def demonstrate(

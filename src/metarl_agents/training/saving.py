@@ -51,7 +51,7 @@ def open_output_dir(config: Config) -> tuple[Path, Path | None]:
     if run.resume_from_checkpoint is None:
         return _new_folder(config), None
     if run.resume_from_checkpoint == "latest":
-        folder = Path(run.output_dir) if run.output_dir else _newest_run(_run_name(config))
+        folder = Path(run.output_dir) if run.output_dir else newest_run(config)
         return folder, newest_whole(folder, _say)
     checkpoint = Path(run.resume_from_checkpoint)
     if not checkpoint.is_dir():
@@ -279,7 +279,13 @@ def unused(folder: Path) -> Path:
     return candidate
 
 
-def _newest_run(name: str) -> Path:
+def newest_run(config: Config) -> Path:
+    """Return the newest run folder of this name that has a checkpoint.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    name = _run_name(config)
     # The date and time of `_new_folder`, and the number of `unused`: another name may begin with this one.
     own = re.compile(re.escape(name) + r"-\d{8}-\d{6}(-\d+)?")
     runs = [folder for folder in RUNS.glob("*") if own.fullmatch(folder.name) and list_checkpoints(folder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from metarl_agents.cli import coerce
+from metarl_agents.cli import coerce, is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
@@ -33,6 +34,7 @@ from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
 from metarl_agents.training.populating import meet_listed
 from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint, save_model_card
+from metarl_agents.training.settling import settle
 from metarl_agents.training.setup import Run, build_run
 from metarl_agents.training.snapshots import tend_population
 from metarl_agents.training.update import score_values, update_policy
@@ -81,7 +83,11 @@ def train(
     Source: LaMer, arXiv 2512.16848, Algorithm 1.
     """
     _check_arguments(make_env, config, policy)
-    config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
+    brought = ""
+    if policy is None:
+        config, brought = settle(config, settings, make_env)
+    else:
+        config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
     config.check()
     check_functions(config.credit)
     draws = Sampling.for_training(config).describe()
@@ -93,6 +99,8 @@ def train(
         make_env = environment_factory(config.trial)
     elif "env" not in settings:
         config.trial.env = address_of(make_env)
+    if brought and is_first_process():
+        sys.stderr.write(f"{brought}\n")
     make_env = meet_listed(config, make_env)
     accelerator = start_processes(config.run.collective_timeout_s)
     output_dir, resume = agree_on_output_dir(config, accelerator)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from metarl_agents.cli import is_first_process
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import environment_factory
@@ -27,6 +28,7 @@ from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
 from metarl_agents.rollout.tasks import TaskStream, mix
+from metarl_agents.tracking.progress import progress
 from metarl_agents.training.demonstrations import MEMORY_MIX, Row, demonstrate, pages_and_answers
 from metarl_agents.types import MemoryMode
 
@@ -45,7 +47,7 @@ class WarmStartConfig:
 
 ON_THE_FLY_TRIALS = 400
 VOCABULARY_TRIALS = 50
-ON_THE_FLY = WarmStartConfig(steps=200, batch_size=32, learning_rate=3e-3, warmup_steps=20)
+ON_THE_FLY = WarmStartConfig(steps=300, batch_size=32, learning_rate=3e-3, warmup_steps=20)
 ON_THE_FLY_SIZE = {"layers": 2, "hidden": 64}
 
 
@@ -119,7 +121,9 @@ def tiny_policy_on_the_fly(make_env: MakeEnv, config: Config) -> Policy:
             f"the tiny model reads {policy.context_length} tokens, but every prompt of this environment is longer: "
             "shorten its texts, or pass `--model_name_or_path` a real model."
         )
-    warm_start(policy, fitting, replace(ON_THE_FLY, seed=config.run.seed))
+    lessons = replace(ON_THE_FLY, seed=config.run.seed)
+    with progress("making the tiny model", lessons.steps, shown=is_first_process()) as at:
+        warm_start(policy, fitting, lessons, lambda step, *_: at(step + 1))
     return policy
 
 
