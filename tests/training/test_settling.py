@@ -21,39 +21,40 @@ class Own(TwoDoors):
     wording = Wording()
 
 
-def test_an_environment_without_a_preset_is_trained_with_what_fits_the_tiny_model_and_that_is_said():
-    config, line = settle(None, {"max_steps": 3}, Own)
+def test_an_environment_without_a_preset_is_trained_with_what_fits_the_tiny_model_and_that_is_said(capsys):
+    config = settle(None, {"max_steps": 3}, Own)
+    line = capsys.readouterr().err
     flat = config.flat()
     assert {name: flat[name] for name in BRIEF} == BRIEF and flat["max_steps"] == 3
     assert flat["learning_rate"] > 100 * Config().update.learning_rate and "learning_rate 0.002" in line
-    assert flat["env"].endswith(":Own") and line.count("\n") == 0
+    assert flat["env"].endswith(":Own") and line.count("\n") == 1
 
 
 @pytest.mark.parametrize("given", [{"learning_rate": 1e-6}, {"updates_per_batch": 1}, {"wording": "paper"}])
 def test_what_is_given_wins_also_where_it_is_the_library_s_default(given):
     for config in (None, Config.from_flat(given)):
-        found, _ = settle(config, given if config is None else {}, Own)
+        found = settle(config, given if config is None else {}, Own)
         assert found.flat() | given == found.flat()
 
 
 def test_a_preset_is_followed_by_name_and_by_the_class_of_its_environment():
     preset = tiny_settings("kuhn")
     for settings, make_env in (({"env": "kuhn"}, None), ({}, partial(Kuhn, wording="compact"))):
-        flat = settle(None, settings, make_env)[0].flat()
+        flat = settle(None, settings, make_env).flat()
         for name in ("learning_rate", "max_turns", "invalid_action_penalty", "stop_on_success", "scale_advantages"):
             assert flat[name] == preset[name]
         assert flat["max_steps"] == Config().run.max_steps
 
 
-def test_other_models_and_settings_that_were_all_given_stay_as_they_are():
-    config, line = settle(None, {"model_name_or_path": "owner/model"}, Own)
-    assert config.update.learning_rate == 1e-6 and line == ""
-    assert settle(Config.from_flat(Config().flat()), {}, Own)[0].update.learning_rate == 1e-6
+def test_other_models_and_settings_that_were_all_given_stay_as_they_are(capsys):
+    assert settle(None, {"model_name_or_path": "owner/model"}, Own).update.learning_rate == 1e-6
+    assert capsys.readouterr().err == ""
+    assert settle(Config.from_flat(Config().flat()), {}, Own).update.learning_rate == 1e-6
 
 
 def test_a_resumed_run_keeps_what_it_was_started_with(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"learning_rate": 1e-6, "wording": "paper"}))
-    config, _ = settle(None, {"output_dir": str(tmp_path), "resume_from_checkpoint": "latest"}, Own)
+    config = settle(None, {"output_dir": str(tmp_path), "resume_from_checkpoint": "latest"}, Own)
     assert (config.update.learning_rate, config.trial.wording) == (1e-6, "paper")
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from metarl_agents.cli import RUN_FILE, coerce, read_yaml, tiny_settings
+from metarl_agents.cli import RUN_FILE, coerce, is_first_process, read_yaml, tiny_settings
 from metarl_agents.config import Config, PopulationConfig, RunConfig
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, opened, tiny_model_name
 from metarl_agents.errors import CheckpointError
 from metarl_agents.policy.loading import TINY, shipped_env
+from metarl_agents.policy.policy import Policy
 from metarl_agents.training.saving import newest_run
 
 _KEPT = {item.name for item in fields(RunConfig)} - {"eval_samples"} | {"model_name_or_path", "env"}
@@ -19,8 +21,10 @@ _KEPT = {item.name for item in fields(RunConfig)} - {"eval_samples"} | {"model_n
 _OF_THE_ENVIRONMENT = {item.name for item in fields(PopulationConfig)} | {"env_kwargs"}
 
 
-def settle(config: Config | None, settings: dict[str, Any], make_env: MakeEnv | None) -> tuple[Config, str]:
-    """Return the settings of a run, and a line on those that the model `tiny` brings; "" where it brings none.
+def settle(
+    config: Config | None, settings: dict[str, Any], make_env: MakeEnv | None, policy: Policy | None = None
+) -> Config:
+    """Return the settings of a run; those that the model `tiny` brings are named in one line on standard error.
 
     The built-in model is much smaller than the models that the library's defaults are for, so it is trained as its
     presets train it. A resumed run keeps what it was started with.
@@ -29,16 +33,17 @@ def settle(config: Config | None, settings: dict[str, Any], make_env: MakeEnv | 
         config: settings that were given, or None.
         settings: further ones by name, which win.
         make_env: builds the environment, where `env` does not.
+        policy: the model, where `model_name_or_path` does not name it.
 
     Raises:
         ConfigError: a setting is wrong.
     """
     given = (_said(config) if config else {}) | coerce(settings)
     chosen = Config.from_flat(given)
-    if chosen.model.model_name_or_path != TINY:
-        return chosen, ""
-    if make_env is not None and "env" not in given:
+    if make_env is not None and "env" not in settings:
         chosen.trial.env = address_of(make_env)
+    if policy is not None or chosen.model.model_name_or_path != TINY:
+        return chosen
     brought = {
         name: value
         for name, value in coerce(tiny_settings(_played(chosen.trial.env, make_env), say=False)).items()
@@ -47,10 +52,10 @@ def settle(config: Config | None, settings: dict[str, Any], make_env: MakeEnv | 
     before = _started_with(chosen)
     brought = {name: before.get(name, value) for name, value in brought.items()}
     usual = Config().flat()
-    changed = {name: value for name, value in brought.items() if usual[name] != value}
-    settled = Config.from_flat(given | {"env": chosen.trial.env} | brought)
-    names = ", ".join(f"{name} {value}" for name, value in changed.items())
-    return settled, f"The built-in model `tiny` brings {names}; what you give wins." if changed else ""
+    changed = [f"{name} {value}" for name, value in brought.items() if usual[name] != value]
+    if changed and is_first_process():
+        sys.stderr.write(f"The built-in model `tiny` brings {', '.join(changed)}; what you give wins.\n")
+    return Config.from_flat(given | {"env": chosen.trial.env} | brought)
 
 
 def _said(config: Config) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,9 @@ from typing import Any
 
 import torch
 
-from metarl_agents.cli import coerce, is_first_process
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
-from metarl_agents.envs.factory import address_of, environment_factory, environment_workers
+from metarl_agents.envs.factory import environment_factory, environment_workers
 from metarl_agents.errors import ConfigError, NonFiniteError
 from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
@@ -83,11 +81,7 @@ def train(
     Source: LaMer, arXiv 2512.16848, Algorithm 1.
     """
     _check_arguments(make_env, config, policy)
-    brought = ""
-    if policy is None:
-        config, brought = settle(config, settings, make_env)
-    else:
-        config = Config.from_flat((config.flat() if config else {}) | coerce(settings))
+    config = settle(config, settings, make_env, policy)
     config.check()
     check_functions(config.credit)
     draws = Sampling.for_training(config).describe()
@@ -97,10 +91,6 @@ def train(
         check_lora_targets(config.model)
     if make_env is None:
         make_env = environment_factory(config.trial)
-    elif "env" not in settings:
-        config.trial.env = address_of(make_env)
-    if brought and is_first_process():
-        sys.stderr.write(f"{brought}\n")
     make_env = meet_listed(config, make_env)
     accelerator = start_processes(config.run.collective_timeout_s)
     output_dir, resume = agree_on_output_dir(config, accelerator)
