@@ -93,7 +93,15 @@ def build_tokenizer(extra: Iterable[str] = ()) -> Any:
     return wrapped
 
 
-def build_model(tokenizer: Any, *, layers: int = 3, hidden: int = 96, seed: int = 0, max_length: int = 2048) -> Any:
+def build_model(
+    tokenizer: Any,
+    *,
+    layers: int = 3,
+    hidden: int = 96,
+    seed: int = 0,
+    max_length: int = 2048,
+    initializer_range: float = 0.02,
+) -> Any:
     """Return a randomly initialised Qwen3 of about 0.4M parameters (defaults), ready for a warm start.
 
     Args:
@@ -102,6 +110,7 @@ def build_model(tokenizer: Any, *, layers: int = 3, hidden: int = 96, seed: int 
         hidden: width; heads are 32 wide at most.
         seed: decides the initial weights; the global random state is left as it was.
         max_length: longest prompt plus response, in tokens.
+        initializer_range: standard deviation of the initial weights; the default is that of large models.
     """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -117,6 +126,7 @@ def build_model(tokenizer: Any, *, layers: int = 3, hidden: int = 96, seed: int 
         max_position_embeddings=max_length,
         tie_word_embeddings=True,
         attention_dropout=0.0,
+        initializer_range=initializer_range,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
