@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,15 @@ import torch
 import yaml
 from training_helpers import TOKENIZER, Coin, same_weights, small_config, small_policy, weights_of
 
+from metarl_agents.agent import Agent, run_trial
 from metarl_agents.config import TrialConfig
 from metarl_agents.environments.minesweeper import Minesweeper
 from metarl_agents.environments.two_doors import TwoDoors
 from metarl_agents.envs.parsing import last_tag
+from metarl_agents.envs.wording import Wording
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.loading import load_tokenizer
+from metarl_agents.policy.sampling import Sampling
 from metarl_agents.training import warm_start as module
 from metarl_agents.training.demonstrations import MEMORY_MIX, demonstrate, scripted_player
 from metarl_agents.training.warm_start import (
@@ -306,3 +310,36 @@ def test_what_is_missing_is_said_in_one_sentence(tmp_path, monkeypatch):
             run_recipe(monkeypatch, *flags)
     with pytest.raises(ConfigError, match="make them with --rows_only"):
         load_recipe().StoredRows(tmp_path / "no.npz")
+
+
+class Digits(TwoDoors):
+    """Lists its actions, has neither player nor texts of its own, and answers with the action that was played."""
+
+    wording = Wording()
+
+    def reset(self, *, seed):
+        self.seed, self.number = seed, random.Random(seed).randint(1, 9)
+        return "Guess.", {"admissible_actions": list("123456789")}
+
+    def parse_action(self, text):
+        return last_tag(text, "action")
+
+    def step(self, action):
+        won = action == str(self.number)
+        return StepResult(f"{action} is wrong.", 10.0 * won, True, False, {"success": won})
+
+    def player(self):
+        return None
+
+
+@pytest.mark.slow  # half a minute
+def test_a_model_made_on_the_spot_reads_its_prompt():
+    config = small_config(num_episodes=2, max_turns=1, max_new_tokens_per_turn=24, wording="compact")
+    policy = tiny_policy_on_the_fly(Digits, config)
+    agent = Agent(policy, Sampling(temperature=1.0, max_new_tokens=24), trial={"wording": "compact"})
+    trials = [run_trial(agent, Digits(), seed, num_episodes=2, max_turns=1) for seed in range(40)]
+    failed = [trial.episodes[0] for trial in trials if len(trial.episodes) > 1]
+    said = [
+        episode.reflection.action == f"{episode.turns[0].action}: {episode.final_observation}" for episode in failed
+    ]
+    assert len(failed) > 20 and sum(said) > 0.7 * len(said)
