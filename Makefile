@@ -15,7 +15,7 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 # Launch on one process; the launcher's own defaults, spelled out, so that it has nothing to remark on.
 LAUNCH ?= $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help install quickstart smoke smollm2 alfworld-files extras test test-slow test-gpu bench bench-speed report format lint clean
+.PHONY: help install quickstart smoke smollm2 alfworld-files extras test test-slow test-zoo test-gpu bench bench-speed report format lint clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -52,6 +52,9 @@ test: $(READY)  ## the fast tests, under ten minutes on two cores
 
 test-slow: $(READY)  ## the learning runs and other tests of minutes
 	$(BIN)/python -m pytest -m slow
+
+test-zoo: $(READY)  ## small random models of many architectures: sampler against scorer, the table of docs/models.md
+	$(BIN)/python -W ignore tests/policy/zoo.py --write docs/models.md
 
 test-gpu: $(READY)  ## the tests that need an accelerator
 	$(BIN)/python -m pytest -m gpu

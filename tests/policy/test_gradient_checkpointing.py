@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from metarl_agents.config import ModelConfig
 from metarl_agents.errors import ConfigError
+from metarl_agents.policy.loading import load_policy
 from metarl_agents.policy.mode import recompute_activations, refuse_noise, repeated_layers
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
@@ -69,7 +71,10 @@ class Kept:
 
 def measured_update(folder, **settings):
     """(bytes that autograd keeps in the forward passes of one update, layers run with gradients, gradients)."""
-    run = open_run(folder, policy=Policy(deep_model(), TOKENIZER), max_tokens_per_micro_batch=10_000, **settings)
+    deep_model().save_pretrained(folder / "model")
+    TOKENIZER.save_pretrained(folder / "model")
+    policy = load_policy(ModelConfig(model_name_or_path=str(folder / "model")))
+    run = open_run(folder, policy=policy, max_tokens_per_micro_batch=10_000, **settings)
     batch, _ = play(run)
     recorder, kept, backward = GradientRecorder(run), Kept(), run.sharding.backward
     runs = [0]
