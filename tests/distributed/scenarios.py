@@ -35,6 +35,8 @@ from metarl_agents.types import Episode, Outcome, Phase, Response, StepResult, T
 SEEDS = [0, 1, 2, 3]
 GROUP = 4
 SETTINGS = {"tasks_per_step": 4, "group_size": GROUP, "max_tokens_per_micro_batch": 120, "learning_rate": 1e-3}
+# A rate that differs from step to step, so that what is resumed must find it.
+SETTINGS |= {"lr_scheduler_type": "linear", "critic_learning_rate": 3e-3}
 # Few logits at once, so that processes with more response tokens than others need more pieces.
 scoring._CHUNK_ELEMENTS = 641 * 8
 
@@ -177,6 +179,52 @@ def walk(folder, **settings):
     }
 
 
+# (what is trained, schedule, warm-up) -> the steps after which it is cut.
+CUTS = {("weights", name, warmup): (2,) for name in ("constant", "linear", "cosine") for warmup in (0, 1)}
+CUTS |= {("critic", "linear", 2): (1, 3), ("lora", "cosine", 2): (1, 3)}
+TRAINED = {
+    "weights": {},
+    "critic": {"advantages": "ppo", "critic": "separate"},
+    "lora": {"use_peft": True, "lora_r": 4},
+}
+
+
+def resumes(folder):
+    """Four steps in one go, saved after each, and from some checkpoints on to the end.
+
+    Returns {case: whether the weights and rates that follow each cut are those of the steps in one go}, and the rates.
+    """
+    base, found, rates = saved_base(folder), {}, {}
+    for (part, schedule, warmup), cuts in CUTS.items():
+        chosen = {"lr_scheduler_type": schedule, "warmup_steps": warmup, "max_steps": 4, "save_total_limit": None}
+        settings = SETTINGS | TRAINED[part] | chosen | {"model_name_or_path": base}
+        case = f"{part} {schedule} {warmup}"
+        place = made(folder / case.replace(" ", "-"), start_processes(60))
+        run = built(place, settings)
+        straight = [followed(run, step, save=step + 1 in cuts) for step in range(4)]
+        rates[case] = [step_rates for step_rates, _ in straight]
+        for cut in cuts:
+            resumed = built(place, settings, resume=place / f"checkpoint-{cut}")
+            again = [followed(resumed, step) for step in range(cut, 4)]
+            found[f"{case} cut after {cut}"] = all(map(is_same, straight[cut:], again))
+    return {"exact": found, "rates": rates}
+
+
+def followed(run, step, save=False):
+    """Take a step; return the rates it was taken with, and the weights after it."""
+    rates = [group["lr"] for group in run.sharding.optimizer.param_groups]
+    update(run, step, look=lambda run: {})
+    if save:
+        save_checkpoint(run)
+    return rates, weights_of(run)
+
+
+def is_same(one, other):
+    (rates, weights), (other_rates, other_weights) = one, other
+    equal = all(torch.equal(weights[name], other_weights[name]) for name in weights)
+    return rates == other_rates and weights.keys() == other_weights.keys() and equal
+
+
 def lora(folder, **settings):
     """The walk with adapters on a base that was saved under a name."""
     return walk(folder, model_name_or_path=saved_base(folder), use_peft=True, lora_r=4, **settings)
@@ -299,6 +347,7 @@ SCENARIOS = {
     "critic": lambda folder: walk(folder, advantages="ppo", critic="separate", gradient_checkpointing=True),
     "checkpointing": lambda folder: walk(folder, gradient_checkpointing=True),
     "play": play,
+    "resumes": resumes,
     "lora_play": lora_play,
     "best": lambda folder: play(folder, eval_steps=1, load_best_model_at_end=True, metric_for_best_model="pass@1"),
     "lora": lora,

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 RECIPE = ROOT / "recipes" / "train_two_doors.py"
 QUICK = ["--max_steps", 6, "--save_steps", 1, "--eval_tasks", 4, "--eval_samples", 0, "--eval_steps", 0]
 QUICK += ["--tasks_per_step", 4, "--group_size", 4, "--learning_rate", 1e-3]
+QUICK += ["--lr_scheduler_type", "cosine", "--warmup_steps", 1]
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,15 @@ def logprobs_with_peft(folder):
         logprobs = model(input_ids=ids).logits.log_softmax(-1)
     chosen = logprobs[:, :-1].gather(-1, ids[:, 1:, None]).squeeze(-1)
     return torch.cat([torch.zeros(2, 5), chosen[:, 4:]], dim=1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_split_of_a_run_ends_as_one_go(mode, tmp_path):
+    """Schedules x warm-up x what is trained x where it is cut, bit for bit."""
+    result = act(mode, "resumes", tmp_path)
+    assert len(result["exact"]) == 10 and all(result["exact"].values()), result["exact"]
+    critic = torch.tensor(result["rates"]["critic linear 2"])
+    assert torch.allclose(critic, torch.tensor([0.0, 0.5, 1.0, 0.5])[:, None] * torch.tensor([1e-3, 3e-3]))
 
 
 @pytest.mark.parametrize("mode", MODES)

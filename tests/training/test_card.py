@@ -57,6 +57,7 @@ def run_in(folder, *, loaded="", make_env=Env, adapters=None, **settings):
         progress=Progress(step=7, optimizer_steps=9, num_tokens=123_456, num_episodes=789),
         accelerator=SimpleNamespace(num_processes=2),
         population=None,
+        results={},
         device=SimpleNamespace(type="cuda"),
         logger=SimpleNamespace(message=lambda text: folder.joinpath("said").write_text(text)),
     )

@@ -386,6 +386,14 @@ def test_a_lost_snapshot_is_missed_at_once(tmp_path, straight):
         run_training(tmp_path / "run", Quick, max_steps=5, resume_from_checkpoint="latest", **SELF_PLAY)
 
 
+@pytest.mark.parametrize("settings", [{"opponents": ["tails", "self"]}, {"snapshot_every": 3}])
+def test_the_pool_of_a_resumed_run_is_its_checkpoints(straight, settings):
+    """A list of opponents that differs would be announced and have no effect."""
+    with pytest.raises(CheckpointError, match=f"`{next(iter(settings))}` is .* was trained with"):
+        chosen = SELF_PLAY | {"max_steps": 5, "resume_from_checkpoint": "latest"} | settings
+        run_training(straight.output_dir, Quick, **chosen)
+
+
 def test_a_checkpoint_with_opponents_that_the_environment_lacks_is_refused():
     with pytest.raises(CheckpointError, match="nobody"):
         pool().load_state({"members": [{"name": "nobody", "weight": 1.0}], "results": []})

@@ -97,16 +97,6 @@ def test_adapters_resume_too(tmp_path):
     assert metrics_of(straight.output_dir) == metrics_of(resumed.output_dir)
 
 
-def test_a_resumed_schedule_goes_on_where_it_was(tmp_path):
-    settings = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}
-    run_training(tmp_path / "run", max_steps=2, **settings)
-    run_training(tmp_path / "run", max_steps=4, resume_from_checkpoint="latest", **settings)
-    rates = [
-        x["metrics"]["learning_rate"] for x in read_lines(tmp_path / "run/metrics.jsonl") if x["prefix"] == "train"
-    ]
-    assert rates == pytest.approx([0.002, 0.004, 0.006, 0.008])
-
-
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
@@ -186,18 +176,12 @@ def test_a_killed_run_resumes_from_its_latest_checkpoint(tmp_path, settings, str
 
 
 def test_a_mistake_is_one_line_and_status_2(tmp_path, settings, capsys):
-    flags = ["--output_dir", str(tmp_path / "none"), "--resume_from_checkpoint", "latest"]
+    flags = ["--output_dir", str(tmp_path), "--resume_from_checkpoint", str(tmp_path / "checkpoint-3")]
     with pytest.raises(SystemExit) as left:
         run_cli(lambda: start(settings, flags))
     assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("CheckpointError: ") and "holds no checkpoint" in line
-
-
-def test_changed_settings_are_named_on_resuming(tmp_path, capsys):
-    run_training(tmp_path / "run", max_steps=1)
-    run_training(tmp_path / "run", max_steps=2, gamma_traj=0.1, resume_from_checkpoint="latest")
-    assert "Resuming with other settings than the run was started with: gamma_traj." in capsys.readouterr().out
+    assert line.startswith("CheckpointError: ") and "there is no checkpoint" in line
 
 
 # ---- what is on disk ---------------------------------------------------------------------------------------------
@@ -268,12 +252,6 @@ def test_a_checkpoint_that_was_asked_for_by_name_must_be_whole(tmp_path):
         run_training(tmp_path / "run", resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
 
 
-def test_latest_without_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="there is no run of two_doors with a checkpoint"):
-        run_training_without_folder(resume_from_checkpoint="latest")
-
-
 def run_training_without_folder(**settings):
     return train(Coin, policy=small_policy(), **(SMALL | settings))
 
@@ -333,12 +311,6 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
 
 
-def test_a_run_that_died_before_its_first_checkpoint_is_no_dead_end(tmp_path):
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(ConfigError, match="without a checkpoint: delete it or choose another folder"):
-        run_training(tmp_path)
-
-
 def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(ConfigError, match="is a file"):
@@ -347,11 +319,8 @@ def test_a_file_in_place_of_the_folder(tmp_path):
 
 def test_resuming_as_another_kind_of_run_is_one_sentence(tmp_path):
     run_training(tmp_path / "run", max_steps=1)
-    with pytest.raises(CheckpointError, match="critic .* cannot be read"):
+    with pytest.raises(CheckpointError, match="does not fit this run: it has no critic, and `--advantages ppo` trains"):
         run_training(tmp_path / "run", max_steps=2, advantages="ppo", resume_from_checkpoint="latest")
-    run_training(tmp_path / "ppo", max_steps=1, advantages="ppo")
-    with pytest.raises(CheckpointError, match="does not fit this run"):
-        run_training(tmp_path / "ppo", max_steps=2, advantages="rloo", resume_from_checkpoint="latest")
     other = small_policy(model=build_model(TOKENIZER, layers=2, hidden=32, max_length=256))
     with pytest.raises(CheckpointError, match="do not fit this policy"):
         run_training(tmp_path / "run", policy=other, max_steps=2, resume_from_checkpoint="latest")

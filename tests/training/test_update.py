@@ -93,7 +93,7 @@ def test_a_batch_of_equal_returns_is_skipped_whole(tmp_path):
     run = open_run(tmp_path / "run", lr_scheduler_type="linear", max_steps=10, num_episodes=1)
     one_step(run)
     before, moments = weights_of(run.policy.model), copy.deepcopy(run.sharding.optimizer.state_dict())
-    rate = run.schedule.get_last_lr()
+    rate = run.schedule.rates
     run.make_env = AlwaysOne
     batch, credit = play(run, 1)
     assert not credit.advantages.any() and not batch.has_signal.any()
@@ -103,7 +103,7 @@ def test_a_batch_of_equal_returns_is_skipped_whole(tmp_path):
     after = run.sharding.optimizer.state_dict()
     for index, state in moments["state"].items():
         assert all(torch.equal(state[name], after["state"][index][name]) for name in state)
-    assert run.schedule.get_last_lr() == rate and run.progress.optimizer_steps == 1
+    assert run.schedule.rates == rate and run.progress.optimizer_steps == 1
 
 
 class AlwaysNothing(AlwaysOne):

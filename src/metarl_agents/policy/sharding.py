@@ -162,16 +162,24 @@ class Sharding:
                     tensor.copy_(value)
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Return what this process must keep to resume: tensors and plain values."""
+        """Return what this process must keep to resume: tensors and plain values.
+
+        That is what the steps taken have left in the optimizer (its moments). Learning rates, betas and weight decay
+        are the settings of the run that steps; what a file holds of them is not read.
+        """
         return self.optimizer.state_dict()
 
     def load_optimizer_state(self, state: dict[str, Any]) -> None:
-        """Put the state back.
+        """Put the state back; the settings of the parameter groups stay those of this run.
 
         Raises:
             KeyError, ValueError, TypeError: it belongs to another kind of run.
         """
+        groups = self.optimizer.param_groups
+        settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         self.optimizer.load_state_dict(state)
+        for group, own in zip(self.optimizer.param_groups, settings, strict=True):
+            group.update(own)
 
     def _kept(self) -> Iterator[Tensor]:
         """Yield the trained weights, or parts of them, that lie on this process."""

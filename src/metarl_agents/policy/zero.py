@@ -107,7 +107,8 @@ class ZeroSharding(Sharding):
                 raise ValueError("its optimizer was split over another number of processes")
             master.data.copy_(value)
             self.optimizer.state[master] = {
-                key: item.to(master.device) if item.dim() else item for key, item in moments.items()
+                key: item.to(master.device) if isinstance(item, Tensor) and item.dim() else item
+                for key, item in moments.items()
             }
 
     def _lay_out(self, scorer: TokenScorer, build_optimizer: BuildOptimizer) -> None:

@@ -117,9 +117,28 @@ def drop_after(path: str | Path, step: int) -> None:
     with path.open("rb") as source, kept.open("wb") as target:
         for line in source:
             record = _parse(line)
-            if record is not None and (record.get("step") or 0) <= step:
+            if record is not None and not _is_later(record, step):
                 target.write(line.rstrip(b"\n") + b"\n")
     os.replace(kept, path)
+
+
+def cut(path: str | Path, size: int, step: int) -> None:
+    """Cut a log to the `size` in bytes that it had at training step `step`, and delete it where that is 0.
+
+    A JSON-lines file that was changed by somebody else, so that no line ends there, is cut by the steps of its lines.
+    """
+    path = Path(path)
+    if size == 0:
+        path.unlink()
+        return
+    with path.open("r+b") as file:
+        file.seek(size - 1)
+        last = file.read(1)
+        if last == b"\n" or (last and path.suffix != ".jsonl"):
+            file.truncate(size)
+            return
+    if path.suffix == ".jsonl":
+        drop_after(path, step)
 
 
 def number(value: Any) -> float | None:
@@ -178,6 +197,12 @@ def _column(name: str, values: Any, length: int) -> list[Any]:
 def _plain(value: Any) -> float | str | None:
     """Give JSON a number where the value is one (a tensor, a NumPy scalar), its text otherwise."""
     return number(value) if hasattr(value, "__float__") else str(value)
+
+
+def _is_later(record: dict[str, Any], step: int) -> bool:
+    """Whether a line was written after the checkpoint of `step`, as the last evaluation is."""
+    own = record.get("step") or 0
+    return own > step or (own == step > 0 and record.get("prefix") == "test")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

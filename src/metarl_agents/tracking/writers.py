@@ -11,13 +11,16 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from metarl_agents.config import check_targets
-from metarl_agents.tracking.records import TRAJECTORY_FOLDER, drop_after, number, write_records
+from metarl_agents.tracking.records import TRAJECTORY_FOLDER, cut, drop_after, number, write_records
 
 METRICS_FILE = "metrics.jsonl"
+LOGS = (METRICS_FILE, f"{TRAJECTORY_FOLDER}/*.jsonl", "events.out.tfevents.*")
+"""Patterns of the files that grow with a run, in its folder."""
 
 _SHOWN = ("pass@1", "pass@2", "pass@3")
 _RECENT = 10
@@ -93,18 +96,33 @@ class RunLogger:
 
             tqdm.write(text)
 
-    def truncate(self, step: int) -> None:
-        """Forget what was logged beyond `step`: call it after resuming from the checkpoint of that step.
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each log as it is now, for `truncate`; {} on every process but the main one."""
+        if not self._is_main:
+            return {}
+        if self._events is not None:
+            with suppress(Exception):  # a broken TensorBoard is warned about where points are written
+                self._events.flush()
+        return {str(path.relative_to(self._folder)): path.stat().st_size for path in self._files()}
 
-        Metrics and trajectories beyond it are dropped, TensorBoard hides its later points, the bar starts there.
+    def truncate(self, step: int, sizes: Mapping[str, int] | None = None) -> None:
+        """Forget what was logged after a checkpoint: call it after resuming from it.
+
+        Args:
+            step: of the checkpoint; the progress bar starts there.
+            sizes: what `sizes()` was when it was written: every log is cut to its size then. Without, metrics and
+                trajectories of later steps are dropped, and TensorBoard hides its points of later steps.
         """
         if not self._is_main:
             return
         self._first_step = step + 1
         self._close_events()
-        files = [self._folder / METRICS_FILE, *sorted((self._folder / TRAJECTORY_FOLDER).glob("*.jsonl"))]
-        for path in files:
-            self._write("old logs", lambda path=path: drop_after(path, step))
+        for path in self._files():
+            name = str(path.relative_to(self._folder))
+            if sizes:
+                self._write("old logs", lambda path=path, name=name: cut(path, sizes.get(name, 0), step))
+            elif path.suffix == ".jsonl":
+                self._write("old logs", lambda path=path: drop_after(path, step))
         if self._bar is not None:
             self._bar.n = self._bar.last_print_n = self._bar.initial = step
             self._bar.refresh()
@@ -115,6 +133,10 @@ class RunLogger:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+    def _files(self) -> list[Path]:
+        """Return the logs that there are."""
+        return sorted(path for pattern in LOGS for path in self._folder.glob(pattern))
 
     def _log_events(self, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
         """Write scalars to TensorBoard, opening it at the first call."""

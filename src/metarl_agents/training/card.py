@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from metarl_agents.envs.factory import in_process, opened, tiny_model_name
 from metarl_agents.envs.guard import call_guarded
 from metarl_agents.envs.registry import make
-from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.games import format_games
 from metarl_agents.evaluation.layout import lay_out
 from metarl_agents.evaluation.results import EvaluationResult, format_table
@@ -24,6 +23,7 @@ from metarl_agents.policy.loading import TINY, needs_warm_start, shipped_folder,
 from metarl_agents.tracking.markdown import escape
 from metarl_agents.tracking.model_card import CARD_FILE, CardFacts, render_card, write_card
 from metarl_agents.training.population import AGENT
+from metarl_agents.training.run_folder import saved_result
 from metarl_agents.training.snapshots import read_ratings
 from metarl_agents.training.start import BASE_FOLDER
 
@@ -60,7 +60,8 @@ def card_facts(run: Run, versions: dict[str, str], *, is_adapter: bool) -> CardF
     """Return what the card of the run's model tells, the results read from the run's `eval/` folder."""
     base, on_hub, license_name = _base(run)
     progress = run.progress
-    examined = {name: result for name in ("before", "after") if (result := _read(run, name)) is not None}
+    found = {name: run.results.get(name) or saved_result(run.output_dir, name) for name in ("before", "after")}
+    examined = {name: result for name, result in found.items() if result is not None}
     return CardFacts(
         name=run.output_dir.resolve().name,
         config=run.config,
@@ -119,14 +120,6 @@ def _escaped_games(games: dict[str, Any]) -> dict[str, Any]:
         for part in ("summary", "exact", "unframed")
     }
     return {**games, **parts, "players": [escaped(player) for player in games["players"]]}
-
-
-def _read(run: Run, name: str) -> EvaluationResult | None:
-    file = run.output_dir / "eval" / f"{name}.json"
-    try:
-        return EvaluationResult.from_json(file) if file.is_file() else None
-    except ConfigError:  # a damaged file is no reason to lose the card
-        return None
 
 
 def _escaped(result: EvaluationResult, label: str) -> EvaluationResult:

@@ -46,6 +46,8 @@ class Progress:
     """REINFORCE's running mean."""
     population: dict[str, Any] = field(default_factory=dict)
     """The opponents and what is known of them; empty where the run has no population."""
+    log_sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of each log when the checkpoint was written; empty in checkpoints of older versions."""
 
 
 def checkpoint_folder(output_dir: Path, step: int) -> Path:
@@ -137,11 +139,10 @@ def _put_in_place(temporary: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_optimizer(folder: Path, sharding: Any, schedule: Any) -> None:
+def write_optimizer(folder: Path, sharding: Any) -> None:
     """Write this process's part of the optimizer, or all of it where the processes do not share it."""
     if sharding.shards_optimizer or sharding.accelerator.is_main_process:
-        state = {"optimizer": sharding.optimizer_state(), "schedule": schedule.state_dict()}
-        torch.save(state, folder / _optimizer_file(sharding))
+        torch.save({"optimizer": sharding.optimizer_state()}, folder / _optimizer_file(sharding))
 
 
 def _optimizer_file(sharding: Any) -> str:
@@ -188,7 +189,7 @@ def read_critic(critic: Any, folder: Path) -> None:
 
 
 def read_optimizer(file: Path) -> dict[str, Any]:
-    """Read the optimizer's and the schedule's state; tensors only, no code is run.
+    """Read the optimizer's state; tensors only, no code is run.
 
     Raises:
         CheckpointError: it is missing or broken.
@@ -199,8 +200,8 @@ def read_optimizer(file: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file} cannot be read ({type(error).__name__}).") from None
 
 
-def load_optimizer(folder: Path, sharding: Any, schedule: Any) -> None:
-    """Put the optimizer and the schedule back to where the checkpoint left them.
+def load_optimizer(folder: Path, sharding: Any) -> None:
+    """Put the optimizer's state back to where the checkpoint left it; its settings stay those of this run.
 
     Raises:
         CheckpointError: the file is broken, or belongs to a run with other trainable parts or other processes.
@@ -216,7 +217,6 @@ def load_optimizer(folder: Path, sharding: Any, schedule: Any) -> None:
     state = read_optimizer(file)
     try:
         sharding.load_optimizer_state(state["optimizer"])
-        schedule.load_state_dict(state["schedule"])
     except (KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{file} does not fit this run ({error}): resume with the settings of its run.") from None
 

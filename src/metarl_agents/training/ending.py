@@ -8,7 +8,7 @@ import torch
 
 from metarl_agents.errors import NonFiniteError
 from metarl_agents.training.batch import TrialBatch
-from metarl_agents.training.checkpoint import list_checkpoints
+from metarl_agents.training.checkpoint import Progress, list_checkpoints
 from metarl_agents.training.update import outputs_are_finite
 
 if TYPE_CHECKING:
@@ -92,13 +92,22 @@ def verdict(run: Run) -> tuple[bool, str]:
     idle = sum(progress.idle.values())
     if not idle:
         return True, ""
+    if has_learned(progress):
+        return True, f"{idle} of {progress.step} steps took no update. {_reasons(run, progress.idle)}"
     if not progress.optimizer_steps:
         return False, f"Nothing was trained: none of {idle} steps took an update. {_reasons(run, progress.idle)}"
+    return False, f"Nothing was learned after step {progress.step - sum(last.values())}. {_reasons(run, last)}"
+
+
+def has_learned(progress: Progress) -> bool:
+    """Return whether a run learned until where it is."""
+    if not sum(progress.idle.values()):
+        return True
+    last = progress.idle_since_update
     lost, half = sum(last.values()), (progress.step + 1) // 2
     equal, broken = last.get(EQUAL, 0), last.get(NON_FINITE, 0)
-    if broken >= min(_FEW, half) or lost - equal >= max(equal + 1, min(PATIENCE, half)):
-        return False, f"Nothing was learned after step {progress.step - lost}. {_reasons(run, last)}"
-    return True, f"{idle} of {progress.step} steps took no update. {_reasons(run, progress.idle)}"
+    gave_up = broken >= min(_FEW, half) or lost - equal >= max(equal + 1, min(PATIENCE, half))
+    return progress.optimizer_steps > 0 and not gave_up
 
 
 def _reasons(run: Run, counts: dict[str, int]) -> str:

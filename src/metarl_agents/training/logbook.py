@@ -65,7 +65,7 @@ def _complete(stats: Stats, run: Run) -> Stats:
 def _speed(run: Run, metrics: dict[str, float], seconds: dict[str, float]) -> dict[str, float]:
     tokens = metrics.get("num_tokens", 0.0)
     return {
-        "learning_rate": run.schedule.get_last_lr()[0],
+        "learning_rate": run.schedule.rates[0],
         "time/generate": seconds["generate"],
         # While games wait for a model in the opponent's seat, it is that model's time and not the environments'.
         "time/env": max(0.0, seconds["env"] - metrics.get("time/opponents", 0.0)),

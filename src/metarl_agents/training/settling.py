@@ -11,10 +11,9 @@ from metarl_agents.cli import RUN_FILE, coerce, is_first_process, read_yaml, tin
 from metarl_agents.config import Config, PopulationConfig, RunConfig
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.envs.factory import address_of, opened, tiny_model_name
-from metarl_agents.errors import CheckpointError
 from metarl_agents.policy.loading import TINY, shipped_env
 from metarl_agents.policy.policy import Policy
-from metarl_agents.training.saving import newest_run
+from metarl_agents.training.run_folder import newest_run
 
 _KEPT = {item.name for item in fields(RunConfig)} - {"eval_samples"} | {"model_name_or_path", "env"}
 """What a preset says about its own runs: how long they are and what they measure."""
@@ -77,8 +76,7 @@ def _started_with(config: Config) -> dict[str, Any]:
     checkpoint, folder = config.run.resume_from_checkpoint, config.run.output_dir
     if checkpoint is None:
         return {}
-    try:
-        place = Path(folder) if folder else newest_run(config) if checkpoint == "latest" else Path(checkpoint).parent
-    except CheckpointError:  # said where the run is opened
+    place = Path(folder) if folder else newest_run(config) if checkpoint == "latest" else Path(checkpoint).parent
+    if place is None:
         return {}
     return read_yaml(place / RUN_FILE) if (place / RUN_FILE).is_file() else {}

@@ -18,11 +18,12 @@ from metarl_agents.advantages import RunningMean
 from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.errors import ConfigError
+from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.mode import recompute_activations, refuse_noise
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
 from metarl_agents.policy.reference import Reference
-from metarl_agents.policy.schedules import learning_rate_schedule
+from metarl_agents.policy.schedules import Schedule
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.sharding import Sharding, build_sharding
 from metarl_agents.policy.value import SeparateCritic, build_critic
@@ -30,8 +31,8 @@ from metarl_agents.rollout.tasks import TaskStream, load_task_list
 from metarl_agents.tracking import RunLogger
 from metarl_agents.training.checkpoint import Progress, load_optimizer, read_critic, read_progress
 from metarl_agents.training.credit import needs_values
+from metarl_agents.training.description import describe_run_folder, explain_changes
 from metarl_agents.training.population import Population
-from metarl_agents.training.saving import describe_run_folder, resume_differences
 from metarl_agents.training.snapshots import open_population
 from metarl_agents.training.start import start_run
 
@@ -45,7 +46,7 @@ class Run:
     accelerator: Any
     policy: Policy
     sharding: Sharding
-    schedule: Any
+    schedule: Schedule
     reference: Reference | None
     tasks: TaskStream
     task_lists: dict[str, list[int] | None]
@@ -58,6 +59,8 @@ class Run:
     """Whom the agent trains against, where that is not left to the environment."""
     unmerged: str | None = None
     """Why `merge_and_save` left no merged model."""
+    results: dict[str, EvaluationResult] = field(default_factory=dict)
+    """Of the evaluations `before` and `after` training, as far as this process made them."""
     explained: set[str] = field(default_factory=set)
     """What the user has been told once."""
 
@@ -113,7 +116,7 @@ def build_run(
         if isinstance(critic, SeparateCritic):
             recompute_activations(critic.backbone)
     sharding.prepare(TokenScorer(policy.model, critic), partial(_optimizer, config))
-    schedule = learning_rate_schedule(
+    schedule = Schedule(
         config.update.lr_scheduler_type,
         sharding.optimizer,
         warmup_steps=config.update.warmup_steps,
@@ -122,7 +125,8 @@ def build_run(
     progress, baseline = Progress(), RunningMean()
     if resume is not None:
         progress = read_progress(resume)
-        load_optimizer(resume, sharding, schedule)
+        load_optimizer(resume, sharding)
+        schedule.go_to(progress.optimizer_steps)
         baseline.load_state_dict(progress.baseline or {"mean": None})
     if reference is not None:
         reference.lay_out(sharding)
@@ -158,10 +162,8 @@ def build_run(
 def _open_folder(run: Run, *, resumed: bool) -> None:
     """Describe the run in its folder; a resumed one forgets what was logged after its checkpoint."""
     if resumed:
-        run.logger.truncate(run.progress.step)
-        changed = resume_differences(run)
-        if changed:
-            run.logger.message(f"Resuming with other settings than the run was started with: {', '.join(changed)}.")
+        run.logger.truncate(run.progress.step, run.progress.log_sizes)
+        explain_changes(run)
     describe_run_folder(run)
 
 

@@ -59,12 +59,18 @@ def tend_population(run: Run) -> None:
     if population is None:
         return
     # Rated first: whoever has been met is still there, and who joins now has no games yet.
-    if step % population.period == 0 or step == run.config.run.max_steps:
+    if step % population.period == 0:
         _rate(run, population)
     every = run.config.population.snapshot_every
     if every and step % every == 0:
         take_snapshot(run)
     run.progress.population = population.state()
+
+
+def rate_population(run: Run) -> None:
+    """Rate at the end of a run, unless its last step has done so."""
+    if run.population is not None and run.progress.step % run.population.period:
+        _rate(run, run.population)
 
 
 def take_snapshot(run: Run) -> None:

@@ -18,6 +18,7 @@ from metarl_agents.evaluation.evaluate import evaluate
 from metarl_agents.evaluation.games import examine_games
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.expect import expect, expect_builder, wrong
+from metarl_agents.policy.adapters import add_adapters, load_saved_weights
 from metarl_agents.policy.loading import check_model_name
 from metarl_agents.policy.lora_targets import check_lora_targets
 from metarl_agents.policy.policy import Policy
@@ -26,12 +27,14 @@ from metarl_agents.policy.sampling import Sampling
 from metarl_agents.rollout import PolicySpeaker, collect_trials
 from metarl_agents.tracking import trial_record
 from metarl_agents.training.batch import TrialBatch, collate
+from metarl_agents.training.checkpoint import read_progress
 from metarl_agents.training.credit import Credit, assign_credit, check_functions, drop_crashed_groups, tabulate
-from metarl_agents.training.ending import agree_on_finite, broken_off, goes_on, verdict
+from metarl_agents.training.ending import agree_on_finite, broken_off, goes_on, has_learned, verdict
 from metarl_agents.training.interrupt import StopRequest
 from metarl_agents.training.logbook import log_step
 from metarl_agents.training.populating import meet_listed
-from metarl_agents.training.saving import agree_on_output_dir, finish_run, save_checkpoint, save_model_card
+from metarl_agents.training.run_folder import agree_on_output_dir, saved_result
+from metarl_agents.training.saving import finish_run, save_checkpoint, save_model_card
 from metarl_agents.training.settling import settle
 from metarl_agents.training.setup import Run, build_run
 from metarl_agents.training.snapshots import tend_population
@@ -93,12 +96,14 @@ def train(
         make_env = environment_factory(config.trial)
     make_env = meet_listed(config, make_env)
     accelerator = start_processes(config.run.collective_timeout_s)
-    output_dir, resume = agree_on_output_dir(config, accelerator)
+    output_dir, resume, is_over = agree_on_output_dir(config, accelerator)
+    if is_over:
+        return _already_over(config, policy, output_dir, resume)
     run = build_run(config, make_env, policy, output_dir, resume, accelerator)
     workers = environment_workers(run.make_env, config.trial)
     with StopRequest() as stop, run.logger, run.watchdog, workers as run.make_env:
         run.logger.message(f"Training draws: {draws}")
-        before = _evaluate(run, "before") if resume is None else _saved(run, "before")
+        before = _before(run) if resume is None else saved_result(output_dir, "before")
         try:
             while run.progress.step < config.run.max_steps:
                 step = run.progress.step
@@ -202,34 +207,39 @@ def make_batch(run: Run, trials: list[Trial]) -> tuple[TrialBatch, Credit]:
 
 
 def _evaluate(run: Run, name: str) -> EvaluationResult | None:
-    """Measure the policy on the fixed test tasks and keep the result as `eval/<name>.json`."""
+    """Measure the policy on the fixed test tasks."""
     config = run.config.run
     result = _examine(run, "test", config.eval_tasks, f"evaluation {name} training", name, samples=config.eval_samples)
-    _keep(run, result, name)
+    run.results[name] = result
     run.logger.log(run.progress.step, result.metrics(), prefix="test")
     return result
 
 
-def _keep(run: Run, result: EvaluationResult, name: str) -> None:
+def _before(run: Run) -> EvaluationResult | None:
+    result = _evaluate(run, "before")
+    _keep(run, "before")
+    return result
+
+
+def _keep(run: Run, name: str) -> None:
+    """Write a result to `eval/<name>.json`."""
     if not run.accelerator.is_main_process:
         return
     file = run.output_dir / "eval" / f"{name}.json"
     try:
-        result.dated().to_json(file)
+        run.results[name].dated().to_json(file)
     except OSError as error:  # a full disk; the result is logged and printed all the same
         run.logger.message(f"Cannot write {file} ({error.strerror}): going on without it.")
 
 
-def _frame_games(run: Run, result: EvaluationResult, name: str) -> None:
-    """Add floor, ceiling and statistics to what is kept of games: seconds to minutes, on the main process."""
+def _frame_games(run: Run, result: EvaluationResult) -> None:
+    """Add floor, ceiling and statistics to the result of games: seconds to minutes, on the main process."""
     if not (run.accelerator.is_main_process and result.meta.get("games")):
         return
     try:
         examine_games(result, run.config.trial)
     except (Exception, SystemExit) as error:  # a user's game may fail at any time; the model is trained
         run.logger.message(f"What was won in games is not summed up ({type(error).__name__}: {error}).")
-        return
-    _keep(run, result, name)
 
 
 def _examine(
@@ -264,11 +274,6 @@ def _examine(
         run.explained.add(note)
         run.logger.message(note)
     return result
-
-
-def _saved(run: Run, name: str) -> EvaluationResult | None:
-    file = run.output_dir / "eval" / f"{name}.json"
-    return EvaluationResult.from_json(file) if file.is_file() else None
 
 
 def _validate_if_due(run: Run) -> None:
@@ -317,15 +322,30 @@ def _broken_off(run: Run, before: EvaluationResult | None, error: NonFiniteError
 def _finished(run: Run, before: EvaluationResult | None) -> TrainResult:
     finish_run(run)
     after = _evaluate(run, "after")
-    if after is not None:
-        _frame_games(run, after, "after")
+    _frame_games(run, after)
     save_model_card(run)  # now with both results
+    # The last file of a run: whoever resumes it later knows by it that nothing is left to do.
+    _keep(run, "after")
     learned, ending = verdict(run)
     if ending:
         run.logger.message(ending)
     if run.unmerged:
         raise ConfigError(run.unmerged)
     return TrainResult(run.output_dir, before, after, False, run.progress.step, learned, ending)
+
+
+def _already_over(config: Config, policy: Policy | None, output_dir: Path, resume: Path) -> TrainResult:
+    """Return the result of a run that has taken all its steps; a policy that was given gets its final weights."""
+    after = saved_result(output_dir, "after")
+    progress = read_progress(resume)
+    is_finished = after is not None and after.step == progress.step
+    if policy is not None:
+        if config.model.use_peft:
+            add_adapters(policy, config.model, config.run.seed)
+        load_saved_weights(policy, output_dir if is_finished else resume)
+    before = saved_result(output_dir, "before")
+    after = after if is_finished else None
+    return TrainResult(output_dir, before, after, False, progress.step, has_learned(progress))
 
 
 def _due(step: int, every: int) -> bool:

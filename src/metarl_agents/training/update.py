@@ -195,6 +195,6 @@ def _step_optimizer(run: Run) -> Stats:
     norm = run.sharding.step()
     if not math.isfinite(norm):
         return {"update/non_finite": (1, 0), "update/skipped": (1, 0)}
-    run.schedule.step()
     run.progress.optimizer_steps += 1
+    run.schedule.go_to(run.progress.optimizer_steps)
     return {"grad_norm": (norm, 1.0), "update/steps": (1, 0)}
