@@ -145,5 +145,5 @@ def test_a_model_that_is_random_in_eval_mode_is_refused_before_it_plays(tmp_path
     model = deep_model()
     refuse_noise(model, "fine")
     model.model.layers[1].mlp.register_forward_hook(lambda module, args, output: nn.functional.dropout(output, 0.3))
-    with pytest.raises(ConfigError, match=r"^the model tiny is random although it is in eval mode [^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^the model LlamaForCausalLM is random although it is in eval mode [^\n]*$"):
         open_run(tmp_path / "run", policy=Policy(model, TOKENIZER))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from metarl_agents.errors import ConfigError
 from metarl_agents.policy.agreement import agreement_bound, later_token_gap, sampling_gap
+from metarl_agents.policy.mode import refuse_noise
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
 from metarl_agents.policy.scoring import base_model
@@ -62,6 +63,7 @@ def check_model(policy: Policy) -> None:
         ConfigError: a check failed; the sentence says which cure there is.
     """
     with runnable(policy):
+        refuse_noise(policy.model, type(base_model(policy.model)).__name__)  # first: noise fails the others, too
         for check in CHECKS:
             check(policy)
 

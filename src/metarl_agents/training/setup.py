@@ -19,7 +19,7 @@ from metarl_agents.config import Config
 from metarl_agents.envs.base import MakeEnv
 from metarl_agents.errors import ConfigError
 from metarl_agents.evaluation.results import EvaluationResult
-from metarl_agents.policy.mode import recompute_activations, refuse_noise
+from metarl_agents.policy.mode import recompute_activations
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.processes import Watchdog
 from metarl_agents.policy.reference import Reference
@@ -179,7 +179,6 @@ def _check_fits(config: Config, policy: Policy) -> None:
             "or add `--use_peft`."
         )
     fit_context(config, policy)
-    refuse_noise(policy.model, config.model.model_name_or_path)
 
 
 def fit_context(config: Config, policy: Policy) -> None:
