@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metarl_agents import play
-from metarl_agents.cli import parse_config
+from metarl_agents.cli import parse_config, parse_with_extras
 from metarl_agents.config import Config, TrialConfig
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.evaluation.game_values import role_frames
@@ -69,8 +69,8 @@ def test_perfect_play_of_the_page_is_perfect(space):
 @pytest.mark.parametrize("command", [line for line in COMMANDS if "train_" in line])
 def test_the_training_commands_are_understood(command, space):
     words = shlex.split(command)
-    assert words[:3] == ["accelerate", "launch", "recipes/train_kuhn.py"]
-    config = parse_config(words[3:], defaults=ROOT / "recipes/configs/kuhn/tiny.yaml")
+    assert words[:2] == ["python", "recipes/train_kuhn.py"]
+    config = parse_config(words[2:], defaults=ROOT / "recipes/configs/kuhn/tiny.yaml")
     env = meet_listed(config, environment_factory(config.trial))()
     own = {opponent.name for opponent in env.seating.opponents}
     for entry in config.population.opponents or ():
@@ -82,9 +82,9 @@ def test_the_evaluation_commands_are_understood(command):
     spec = importlib.util.spec_from_file_location("evaluate_recipe_of_games", ROOT / "recipes" / "evaluate.py")
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
-    told = recipe._parser().parse_args(shlex.split(command)[2:])
-    assert told.model_name_or_path == "runs/my_run"
-    listed = shlex.split(told.opponents or "") if isinstance(told.opponents, str) else told.opponents
+    config, _ = parse_with_extras(shlex.split(command)[2:], recipe._parser())
+    assert config.model.model_name_or_path == "runs/my_run"
+    listed = config.population.opponents
     examined = exam_settings(TrialConfig(env="kuhn"), listed, models=True)
     scripted = [entry.name for entry in exam_opponents(listed, models=True) if entry.source is None]
     assert examined.env_kwargs.get("opponents", []) == scripted

@@ -517,7 +517,7 @@ def test_the_commands_of_the_page_are_understood():
     kinds = {name: [words for words in COMMANDS if name in " ".join(words)] for name in ("train_", "evaluate", "play")}
     assert [len(kind) for kind in kinds.values()] == [2, 1, 1] and len(COMMANDS) == 4
     for words in kinds["train_"]:
-        config = parse_config(words[3:])
+        config = parse_config(words[2:])
         game = environment_factory(config.trial)().game
         for entry in config.population.opponents:
             assert find_opponent(entry.partition("=")[0], game).name == entry.partition("=")[0]

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from metarl_agents.tracking import progress as module
-from metarl_agents.tracking.progress import progress
+from metarl_agents import progress as module
+from metarl_agents.progress import progress
 
 
 class Terminal(io.StringIO):
