@@ -25,8 +25,8 @@ from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.expect import expect, expect_builder, expect_count, wrong
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.sampling import Sampling
-from metarl_agents.rollout import PolicySpeaker, collect_trials, evaluation_seeds
 from metarl_agents.progress import progress
+from metarl_agents.rollout import PolicySpeaker, collect_trials, evaluation_seeds
 from metarl_agents.types import MemoryMode, Outcome, Trial
 
 EVALUATION_STREAM = 0xE7A1

@@ -27,8 +27,8 @@ from metarl_agents.policy.padding import right_pad
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.scoring import TokenScorer
 from metarl_agents.policy.tiny import build_model, build_tokenizer, frequent_pieces
-from metarl_agents.rollout.tasks import TaskStream, mix
 from metarl_agents.progress import progress
+from metarl_agents.rollout.tasks import TaskStream, mix
 from metarl_agents.training.demonstrations import MEMORY_MIX, Row, demonstrate, pages_and_answers
 from metarl_agents.types import MemoryMode
 
