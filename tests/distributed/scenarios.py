@@ -22,7 +22,9 @@ from safetensors.torch import save_file
 from training_helpers import SHORT, SMALL, Coin, small_config, small_policy, untied_model
 
 from metarl_agents.cli import leave
+from metarl_agents.config import ModelConfig
 from metarl_agents.policy import scoring
+from metarl_agents.policy.adapters import add_adapters, name_base
 from metarl_agents.policy.processes import start_processes
 from metarl_agents.tracking import finish
 from metarl_agents.training.logbook import reduce_stats
@@ -230,6 +232,21 @@ def lora(folder, **settings):
     return walk(folder, model_name_or_path=saved_base(folder), use_peft=True, lora_r=4, **settings)
 
 
+def lora_kl(folder):
+    """The walk from adapters in a folder, which have moved already, with a divergence from where they start."""
+    base, accelerator = saved_base(folder), start_processes(60)
+    if accelerator.is_main_process:
+        policy, generator = small_policy(), torch.Generator().manual_seed(5)
+        add_adapters(policy, ModelConfig(use_peft=True, lora_r=4))
+        name_base(policy, Path(base))
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+        policy.save(folder / "start")
+    accelerator.wait_for_everyone()
+    return walk(folder, model_name_or_path=str(folder / "start"), use_peft=True, lora_r=4, beta=0.3)
+
+
 def lora_head(folder):
     """The walk with adapters on the output head alone, whose weight is its own, and which is used in several pieces."""
     base = saved_base(folder, small_policy(model=untied_model()))
@@ -353,7 +370,7 @@ SCENARIOS = {
     "lora": lora,
     "lora_checkpointing": lambda folder: lora(folder, gradient_checkpointing=True),
     "lora_head": lora_head,
-    "lora_kl": lambda folder: lora(folder, beta=0.3),
+    "lora_kl": lora_kl,
     "masters": masters,
     "population": population,
     "late": late,
