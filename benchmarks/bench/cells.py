@@ -50,6 +50,7 @@ the rest of the settings (`deciding.py`)."""
 
 ADDED_LATER: dict[str, Any] = {
     "anchor_visits": "pooled",
+    "reference": "start",
     "normalise_by_role": True,
     "opponents": None,
     "opponent_grouping": "stationary",

@@ -136,6 +136,7 @@ _CUTS = ("eval_top_p", "eval_top_k", "eval_min_p")
 TRAINING: dict[str, Rule] = {
     # Adapters.
     **dict.fromkeys(("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"), lambda s: s.use_peft),
+    "reference": lambda s: s.beta > 0 and s.use_peft,
     # Credit: what estimator and return mode are given.
     "step_weight": _is_asked("step_weight"),
     "norm": _is_asked("norm"),

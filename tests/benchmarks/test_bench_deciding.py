@@ -66,6 +66,7 @@ WHEN = {
     **CRITIC,
     **dict.fromkeys(("clip_low", "clip_high"), ({"updates_per_batch": 2}, {"updates_per_batch": 1})),
     "anchor_scope": ({"advantages": "gigpo"}, {"advantages": "gigpo"} | ONE),
+    "reference": ({"beta": 0.1, "use_peft": True}, {"use_peft": True}),
     "anchor_visits": ({"advantages": "gigpo"} | ONE, {"advantages": "rloo"}),
     **dict.fromkeys(("step_weight", "norm"), ({"advantages": "gigpo"}, {"advantages": "rloo"})),
     **dict.fromkeys(("episode_score", "credit_unit"), ({"advantages": "reinforce"}, {"advantages": "ppo"})),

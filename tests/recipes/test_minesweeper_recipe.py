@@ -26,7 +26,7 @@ TRAINING = [name for name in PRESETS if not name.startswith("warm_start")]
 
 
 def test_the_presets_are_those_that_are_tested_here():
-    assert TRAINING == ["llama31_8b", "qwen3_4b", "smollm2", "tiny", "tiny_6x6"]
+    assert TRAINING == ["llama31_8b", "llama31_8b_lora", "qwen3_4b", "qwen3_4b_lora", "smollm2", "tiny", "tiny_6x6"]
 
 
 @pytest.mark.parametrize("preset", TRAINING)
