@@ -143,14 +143,20 @@ BRIEF = {
     "anchor_scope": "episode",
     "scale_advantages": "batch_std",
     "advantage_clip": 4.0,
-    "learning_rate": 2e-3,
+    "learning_rate": 5e-4,
     "adam_beta2": 0.99,
     "weight_decay": 0.0,
-    "updates_per_batch": 4,
+    "entropy_coef": 0.0,
+    "beta": 0.1,
+    "min_p": 0.1,
     "max_tokens_per_micro_batch": 8192,
     "eval_samples": 0,
 }
-"""How the built-in tiny model, taught on the spot, speaks and is trained where there is no preset for it."""
+"""How the built-in tiny model, made on the spot, is prompted and trained where there is no preset for it.
+
+`min_p` keeps malformed answers out of the sample, of which a few drown the signal at this size; `beta` keeps the answer
+format.
+"""
 _ABOVE = {"checkpoint-": 0, "merged": 0, "snapshot-": 1}
 """Beginning of a model folder's name -> which of the folders above it is the run's."""
 

@@ -26,7 +26,7 @@ def test_an_environment_without_a_preset_is_trained_with_what_fits_the_tiny_mode
     line = capsys.readouterr().err
     flat = config.flat()
     assert {name: flat[name] for name in BRIEF} == BRIEF and flat["max_steps"] == 3
-    assert flat["learning_rate"] > 100 * Config().update.learning_rate and "learning_rate 0.002" in line
+    assert flat["learning_rate"] > 100 * Config().update.learning_rate and "learning_rate 0.0005" in line
     assert flat["env"].endswith(":Own") and line.count("\n") == 1
 
 

@@ -39,27 +39,35 @@ REMARK_WORDS = 12
 
 
 class FormatPlayer:
-    """Knows the answer format and nothing else: random admissible actions, remarks that repeat what they led to.
+    """Plays admissible actions at random and remarks what they led to; in half of the attempts it repeats no action.
 
-    A model that repeats what it saw has something to read in the next attempt; to act on it is left to training.
+    A model that is fitted to it knows the answer format, writes remarks worth reading, and sometimes acts on them.
+    Whether acting on them pays is left to training.
     """
 
     def __init__(self, env: Environment) -> None:
         """Watch the actions that `env` admits."""
         self._env = env
         self.admissible: Sequence[str] = ()
+        self._remarks = ""
+        self._tried: list[str] = []
+        self._repeats = True
 
     def start_episode(self, remarks: list[str], rng: random.Random) -> None:
-        """Ignore the remarks."""
+        """Read the remarks, and decide whether this attempt repeats actions."""
+        self._remarks, self._tried, self._repeats = f" {' '.join(remarks)}", [], rng.random() < 0.5
 
     def act(self, observation: str, rng: random.Random) -> str:
-        """Answer with any admissible action."""
+        """Answer with an admissible action, in some attempts with one that the page does not show as tried."""
         if not self.admissible:
             raise ConfigError(
                 f"{type(self._env).__name__} has neither a player() nor info['admissible_actions'], so the tiny model "
                 "cannot learn its answer format: add one of them, or pass `--model_name_or_path` a real model."
             )
-        return f"<action>{rng.choice(list(self.admissible))}</action>"
+        new = [action for action in self.admissible if action not in self._tried and f" {action}:" not in self._remarks]
+        action = rng.choice(list(self.admissible) if self._repeats or not new else new)
+        self._tried.append(action)
+        return f"<action>{action}</action>"
 
     def reflect(self, episode: Episode, rng: random.Random) -> str:
         """Repeat actions and what they led to, in `REMARK_WORDS` words; the oldest are left out first."""

@@ -61,7 +61,7 @@ def policy_gradient_loss(scores: Scores, micro: MicroBatch, config: UpdateConfig
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (weights * entropy * micro.entropy_weight[:, None]).sum()
     stats = _ratio_stats(ratio.detach(), advantages, mask, config)
-    stats |= _score_stats(logprobs.detach(), entropy.detach(), micro)
+    stats |= _score_stats(old, entropy.detach(), micro)
     if micro.reference_logprobs is not None:
         kl = kl_to_reference(logprobs, _blanked(micro.reference_logprobs, mask))
         loss = loss + config.beta * (weights * kl).sum()
@@ -99,9 +99,10 @@ def _blanked(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, values, 0.0)
 
 
-def _score_stats(logprobs: Tensor, entropy: Tensor, micro: MicroBatch) -> Stats:
+def _score_stats(old: Tensor, entropy: Tensor, micro: MicroBatch) -> Stats:
+    """Return entropy, and how far the scorer is from the sampler for one policy: the one that played, `old`."""
     tokens = float(micro.response_mask.sum())
-    gap = (logprobs - _blanked(micro.sampled_logprobs, micro.response_mask)).abs().double()
+    gap = (old - _blanked(micro.sampled_logprobs, micro.response_mask)).abs().double()
     return {
         "entropy": (entropy.sum().item(), tokens),
         "sampling/logp_difference/mean": (gap.sum().item(), tokens),
