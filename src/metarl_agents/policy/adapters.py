@@ -14,7 +14,7 @@ from metarl_agents.errors import CheckpointError, ConfigError
 from metarl_agents.policy.lora_targets import lora_config
 from metarl_agents.policy.mode import be_deterministic
 from metarl_agents.policy.policy import Policy
-from metarl_agents.policy.quiet import quiet_progress
+from metarl_agents.policy.quiet import quiet_peft, quiet_progress
 
 
 def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
@@ -31,7 +31,7 @@ def add_adapters(policy: Policy, config: ModelConfig, seed: int = 0) -> None:
         raise ConfigError("`--use_peft` needs the package peft: pip install peft.") from None
     lora = lora_config(policy.model, config)
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), quiet_peft():
             torch.manual_seed(seed)
             policy.model = get_peft_model(policy.model, lora)
     except ValueError as error:

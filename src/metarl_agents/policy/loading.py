@@ -29,7 +29,7 @@ from metarl_agents.policy.gguf import (
 )
 from metarl_agents.policy.model_check import check_model
 from metarl_agents.policy.policy import Policy
-from metarl_agents.policy.quiet import quiet_progress
+from metarl_agents.policy.quiet import quiet_peft, quiet_progress
 from metarl_agents.policy.template import check_template
 from metarl_agents.policy.tiny import build_model, build_tokenizer
 
@@ -204,7 +204,8 @@ def _from_pretrained(name: str, config: ModelConfig) -> tuple[Any, Any]:
     if has_adapters:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, name, is_trainable=True)
+        with quiet_peft():
+            model = PeftModel.from_pretrained(model, name, is_trainable=True)
     return model, tokenizer
 
 

@@ -185,7 +185,7 @@ def _deterministic(policy: Policy) -> str:
 CHECKS = (
     Check("weights are finite", _finite),
     Check("every token has an embedding", _vocabulary),
-    Check("the same tokens give the same numbers", _deterministic),  # noise makes the checks below fail, too
+    Check("nothing is random", _deterministic),  # noise makes the checks below fail, too
     Check("the model is causal", _causal),
     Check("sampler and scorer agree", _agrees),
 )

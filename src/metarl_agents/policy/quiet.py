@@ -1,7 +1,8 @@
-"""Keep transformers' progress bars off a terminal that shows our own."""
+"""Keep off the terminal what other libraries write to their own users: progress bars, deprecations between them."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,3 +19,11 @@ def quiet_progress() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Ignore, inside the block, that peft 0.21 reads a name which transformers 5.24 has deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, message=".*is_gradient_checkpointing.*")
+        yield
