@@ -21,13 +21,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-from metarl_agents.cli import build_parser, is_first_process, model_settings, parse_with_extras, run_cli, trial_defaults
+from metarl_agents.cli import build_parser, model_settings, parse_with_extras, run_cli, trial_defaults
 from metarl_agents.config import Config, ModelConfig
-from metarl_agents.play import TEACHING
 
 
 def main() -> int:
@@ -75,10 +73,9 @@ def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     """Return (result, whether this process writes)."""
-    from metarl_agents.envs.factory import environment_factory, opened, tiny_model_name
+    from metarl_agents.envs.factory import environment_factory
     from metarl_agents.evaluation.agents import AGENTS, agent_label
     from metarl_agents.evaluation.evaluate import evaluate
-    from metarl_agents.policy.loading import TINY, needs_warm_start
     from metarl_agents.policy.processes import check_whole_weights, start_processes
     from metarl_agents.rollout.tasks import load_task_list
     from metarl_agents.training.setup import fit_context
@@ -87,10 +84,6 @@ def _evaluate(config: Config, extras: dict[str, Any]) -> tuple[Any, bool]:
     check_whole_weights()
     make_env = environment_factory(config.trial)
     accelerator = start_processes(config.run.collective_timeout_s)
-    if config.model.model_name_or_path == TINY and is_first_process():
-        with opened(make_env) as env:
-            if needs_warm_start(config.model, tiny_model_name(env)):
-                sys.stderr.write(TEACHING)
     policy = build_policy(config, make_env)
     fit_context(config, policy)
     policy.model.to(accelerator.device)

@@ -38,7 +38,6 @@ from metarl_agents.types import Episode, StepResult
 
 SETTINGS = {*TRIAL_SETTINGS, "dtype", "gguf_file", "trust_remote_code"} - {"env", "eval_temperature"}
 """Settings with a flag; the environment is named by position, and `--temperature` is evaluation's."""
-TEACHING = "Teaching the tiny model this environment first; that takes a few minutes ...\n"
 HUMAN, OWN = "human", "own"
 
 
@@ -80,22 +79,19 @@ def _defaults(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _play(config: Config, task: int, delay: float | None, opponent: str | None) -> int:
-    from metarl_agents.envs.factory import environment_factory, tiny_model_name
+    from metarl_agents.envs.factory import environment_factory
 
     config.trial, is_human = against(config.trial, opponent)
     make_env = environment_factory(config.trial)
     env = make_env()
     # torch is imported from here on, after everything that can be checked without it.
     from metarl_agents.agent import OF_ONE_TRIAL, Agent, run_trial
-    from metarl_agents.policy.loading import needs_warm_start
     from metarl_agents.policy.sampling import Sampling
     from metarl_agents.rollout.tasks import evaluation_seeds
     from metarl_agents.tracking.screen import Screen
     from metarl_agents.training.setup import fit_context
     from metarl_agents.training.start import build_policy
 
-    if needs_warm_start(config.model, tiny_model_name(env)):
-        sys.stderr.write(TEACHING)
     policy = build_policy(config, make_env)
     fit_context(config, policy)
     agent = Agent(policy, Sampling.for_evaluation(config), max_prompt_tokens=config.sampling.max_prompt_tokens)

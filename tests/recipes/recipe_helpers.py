@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from metarl_agents import Agent, Sampling, run_trial
+from metarl_agents.config import Config
 from metarl_agents.envs.factory import environment_factory
 from metarl_agents.rollout.runner import TrialRunner
 from metarl_agents.training.demonstrations import play_scripted, scripted_player
@@ -62,3 +64,13 @@ def takes_a_step(monkeypatch, env, model, folder, **changes):
     (step,) = [line["metrics"] for line in lines if line["prefix"] == "train"]
     assert step["update/steps"] == 1 and step["sampling/logp_difference/max"] < 1e-3
     assert (folder / "model.safetensors").is_file()
+    an_agent_plays(folder)
+
+
+def an_agent_plays(folder):
+    """Load a run as README shows it, and play a trial of its environment under the settings of the run."""
+    config = Config.from_flat(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    agent = Agent.from_pretrained(folder)
+    trial = run_trial(agent, environment_factory(config.trial)(), seed=0)
+    assert trial.error is None and 1 <= len(trial.episodes) <= config.trial.num_episodes
+    assert agent.sampling == Sampling.for_evaluation(config)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from metarl_agents.evaluation.agents import AGENTS, agent_label
 from metarl_agents.evaluation.results import EvaluationResult
 from metarl_agents.policy.policy import Policy
 from metarl_agents.policy.tiny import build_model, build_tokenizer
+from metarl_agents.training import warm_start
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "evaluate.py"
 QUICK = ["--env", "two_doors", "--eval_tasks", "3", "--eval_samples", "2", "--max_turns", "1", "--num_episodes", "2"]
@@ -130,18 +132,15 @@ def test_the_shipped_model_of_a_game_is_measured_at_once(run, tmp_path, capsys):
     flags = ["--env", "kuhn", "--eval_tasks", "4", "--eval_samples", "0", "--output", tmp_path / "result.json"]
     assert run(*flags) == 0
     printed = capsys.readouterr()
-    assert "Teaching" not in printed.err and "all games" in printed.out
+    assert "making the tiny model" not in printed.err and "all games" in printed.out
     assert EvaluationResult.from_json(tmp_path / "result.json").max_turns == 4
 
 
-def test_it_says_so_where_the_tiny_model_has_to_be_taught_first(run, monkeypatch, capsys):
-    def taught(config, make_env):
-        raise ConfigError("stopped here")
-
-    monkeypatch.setattr("metarl_agents.training.start.build_policy", taught)
-    with pytest.raises(ConfigError, match="stopped here"):
-        run(*QUICK)
-    assert capsys.readouterr().err.startswith("Teaching the tiny model")
+def test_the_progress_of_making_the_tiny_model_is_shown(run, monkeypatch, capsys):
+    monkeypatch.setattr("metarl_agents.progress.SILENT_S", 0.0)
+    monkeypatch.setattr(warm_start, "ON_THE_FLY", replace(warm_start.ON_THE_FLY, steps=2))
+    assert run(*QUICK) == 0
+    assert "making the tiny model: 1 of 2" in capsys.readouterr().err
 
 
 def test_a_wrong_command_is_refused_before_any_model_is_loaded(run):

@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 import pytest
-from recipe_helpers import ROOT, call, recipe
+from recipe_helpers import ROOT, call, recipe, takes_a_step
 from recipe_helpers import settings as preset_of
 
 from metarl_agents.config import Config, ModelConfig
@@ -126,3 +126,9 @@ def test_two_steps_of_the_quick_start_end_in_time_and_leave_what_they_promise(tm
     for name in ("model.safetensors", "config.json", "tokenizer.json", "config.yaml", "versions.json", "checkpoint-2"):
         assert (run / name).exists(), name
     assert load_policy(ModelConfig(model_name_or_path=str(run))).encode([{"role": "user", "content": "row 1: ? ?"}])
+
+
+@pytest.mark.parametrize("env", ["minesweeper", "two_doors"])
+def test_a_step_of_the_recipe_samples_updates_and_saves(env, tmp_path, monkeypatch):
+    Policy(build_model(build_tokenizer(), layers=1, hidden=32), build_tokenizer()).save(tmp_path / "model")
+    takes_a_step(monkeypatch, env, tmp_path / "model", tmp_path / "run")
