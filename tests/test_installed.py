@@ -32,7 +32,7 @@ def installed(tmp_path_factory):
     """Build a wheel of a copy of the sources, install it beside no checkout, and return how to run Python on it."""
     pytest.importorskip("setuptools", reason="building a package without network needs setuptools here")
     source, target = (tmp_path_factory.mktemp(name) for name in ("source", "target"))
-    for name in ("src", "environments"):
+    for name in ("build_backend", "src", "environments"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
