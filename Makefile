@@ -51,7 +51,7 @@ test: $(READY)  ## the fast tests, under ten minutes on two cores
 	$(BIN)/python -m pytest $(WORKERS)
 
 test-slow: $(READY)  ## the learning runs and other tests of minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(WORKERS)
 
 test-zoo: $(READY)  ## small random models of many architectures: sampler against scorer, the table of docs/models.md
 	$(BIN)/python -W ignore tests/policy/zoo.py --write docs/models.md
