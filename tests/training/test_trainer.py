@@ -7,6 +7,7 @@ import pytest
 import torch
 from training_helpers import (
     SMALL,
+    TOKENIZER,
     AlwaysOne,
     Coin,
     metrics_of,
@@ -67,6 +68,31 @@ class Deaf(Coin):
 class Broken(Coin):
     def reset(self, *, seed):
         raise RuntimeError("no display")
+
+
+@pytest.mark.parametrize("family", ["bloom", "opt"])
+def test_adapters_on_a_model_with_dropout_play_and_learn_with_one_network(family, tmp_path):
+    """Dropout under the families' own names, and OPT's layer drop."""
+    random_model(family).save_pretrained(tmp_path / "model")
+    TOKENIZER.save_pretrained(tmp_path / "model")
+    settings = SMALL | {"use_peft": True, "beta": 0.1, "max_steps": 1}
+    result = train(Coin, model_name_or_path=str(tmp_path / "model"), output_dir=str(tmp_path / "run"), **settings)
+    (step,) = metrics_of(result.output_dir).values()
+    assert abs(step["kl"]) < 1e-6 and step["sampling/logp_difference/max"] < 1e-4
+
+
+def random_model(family):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {
+        "bloom": {"n_layer": 2, "n_head": 4, "hidden_dropout": 0.3, "initializer_range": 0.3},
+        "opt": {"num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48, "layerdrop": 0.5, "init_std": 0.3},
+    }[family]
+    sizes |= {"hidden_size": 32, "vocab_size": len(TOKENIZER), "attention_dropout": 0.3, "bos_token_id": None}
+    ends = {"pad_token_id": TOKENIZER.pad_token_id, "eos_token_id": TOKENIZER.eos_token_id}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes, **ends))
 
 
 def test_a_group_of_identical_trials_moves_no_weight(tmp_path):
